@@ -172,7 +172,8 @@ def render(result, evidence, folder):
         for field in ("hosts", "coordinates"):
             finding.setdefault(field, [])
     shards, memory = read_phases(evidence, result, notes)
-    places = [(place, phases) for place in (HOST, DEVICE) if (phases := in_place(memory, place))]
+    held_in = lambda place: in_place(memory, place, result["case"])
+    places = [(place, phases) for place in (HOST, DEVICE) if (phases := held_in(place))]
     judged = {each["id"] for each in result["properties"] if each["verdict"] != "skip"}
     columns, rows = property_table(result)
     groups = by_cause(result["findings"])

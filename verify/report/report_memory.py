@@ -13,31 +13,55 @@ def human_bytes(count):
     return f"{count} B"
 
 
-def in_place(memory, place):
-    """The phases that held anything there: of each rank samples (ms, bytes, stage), idle, own and
-    peak bytes; own is None if the rank left no summary."""
+def in_place(memory, place, case):
+    """The phases that held anything there: of each rank samples (ms, bytes, stage), the stages that
+    were worked on meanwhile, idle, own and peak bytes; own is None if the rank left no summary."""
     phases = []
     for phase in memory:
         ranks = []
+        of_all = set.intersection(*({s[2] for s in rank["samples"]} for rank in phase["ranks"]))
         for rank in phase["ranks"]:
             samples = [
                 (time_ms, held[place.sample], stage) for time_ms, held, stage in rank["samples"]
             ]
-            _, highest, peak_stage = max(samples, key=lambda sample: sample[1])
+            toward = [stage for *_, stage in samples]
+            if is_subject(case):
+                toward = ahead(toward, of_all)
+            at = max(range(len(samples)), key=lambda number: samples[number][1])
+            highest = samples[at][1]
             summary = rank["summary"]
             ranks.append(
                 {
                     "rank": rank["rank"],
                     "samples": samples,
+                    "toward": toward,
                     "own": summary.get(place.own),
                     "idle": summary.get(place.idle, 0),
                     "peak": summary.get(place.peak, highest),
-                    "peak_stage": peak_stage,
+                    "peak_stage": toward[at] or f"after {samples[at][2]}",
                 }
             )
         if any(held for rank in ranks for _, held, _ in rank["samples"]):
             phases.append({"phase": phase["phase"], "ranks": ranks})
     return phases
+
+
+def is_subject(case):
+    """Whether samples bear the stage that was reached last: only the reference says in advance
+    which one it is working on."""
+    return case.get("subject", "reference") != "reference"
+
+
+def ahead(stages, of_all):
+    """Of samples that bear the last stage reached: the next one that every rank reaches, or "" if
+    none follows."""
+    found, toward, later = [], "", ""
+    for stage in reversed(stages):
+        if stage != later and later in of_all:
+            toward = later
+        later = stage
+        found.append(toward)
+    return found[::-1]
 
 
 def is_bounded(phase, place, judged):
@@ -89,7 +113,7 @@ def stage_peaks(phase):
     and the highest, in bytes; only of stages that every rank has samples of."""
     peaks = {}
     for rank in phase["ranks"]:
-        for _, held, stage in rank["samples"]:
+        for (_, held, _), stage in zip(rank["samples"], rank["toward"], strict=True):
             if stage:
                 of_stage = peaks.setdefault(stage, {})
                 of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - rank["idle"])
@@ -101,17 +125,32 @@ def stage_peaks(phase):
     return [(stage, sum(values), max(values)) for stage, values in whole_stages]
 
 
+def until_ready(phases, name):
+    """Of each rank of a phase, (ms, bytes above idle) until it was ready."""
+    (phase,) = (phase for phase in phases if phase["phase"] == name)
+    found = []
+    for rank in phase["ranks"]:
+        steps = list(zip(rank["samples"], rank["toward"], strict=True))
+        last = max((n for n, (_, stage) in enumerate(steps) if stage == "ready"), default=-1)
+        found.append([(ms, held - rank["idle"]) for (ms, held, _), _ in steps[: last + 1]])
+    return found
+
+
 def memory_overlay(phases, place, case):
     """The case's strategy against the plain one, stage by stage, if both were measured."""
     peaks = {phase["phase"]: stage_peaks(phase) for phase in phases}
     ours, plain = peaks.get(MEMORY), peaks.get(MEMORY_PLAIN)
     if not ours or not plain:
         return None
-    is_subject = case.get("subject", "reference") != "reference"
-    strategy = "as it is" if is_subject else case.get("strategy", "memory")
-    most = lambda peaks, column: max(peak[column] for peak in peaks)
+    strategy = "as it is" if is_subject(case) else case.get("strategy", "memory")
+    common = {stage for stage, *_ in ours} & {stage for stage, *_ in plain}
+    of_common = lambda peaks, column: [peak[column] for peak in peaks if peak[0] in common]
+    most = lambda peaks, column: max(of_common(peaks, column), default=0)
+    both = {strategy: MEMORY, "plain": MEMORY_PLAIN}
+    loading = {name: until_ready(phases, phase) for name, phase in both.items()}
     return {
         "svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),
+        "loading": plots.loading_plot(loading, place, f"loading-{place.name}"),
         "place": place.name,
         "strategy": strategy,
         "total": human_bytes(most(ours, 1)),

@@ -302,15 +302,48 @@ def overlay_plot(peaks_by_strategy, place, prefix):
     return to_svg(figure, prefix, f"{place.name} memory stage by stage, by two strategies")
 
 
+def loading_plot(samples_by_strategy, place, prefix):
+    r"""Over time until a rank was ready: rank 0, and the others dashed.
+    \param samples_by_strategy {strategy: [(ms, bytes) of each rank]}"""
+    mib = 1 << 20
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    for color, (strategy, ranks) in zip(
+        colors(len(samples_by_strategy)), samples_by_strategy.items()
+    ):
+        for number, samples in enumerate(ranks):
+            others = "rank 1" if len(ranks) == 2 else "other ranks"
+            axes.plot(
+                [ms for ms, _ in thin(samples)],
+                [held / mib for _, held in thin(samples)],
+                color=color,
+                linewidth=1 if number else 1.6,
+                linestyle=DASHES if number else "-",
+                label=f"{strategy}, {others if number else 'rank 0'}" if number < 2 else None,
+            )
+    axes.set_xlim(0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
+    axes.set_xlabel("ms since the first sample")
+    axes.set_ylabel("above idle, MiB" if place.idle else "MiB")
+    legend(figure, [line for line in axes.get_lines() if line.get_label()[0] != "_"], 4)
+    return to_svg(
+        figure, prefix, f"{place.name} memory until each rank was ready, by two strategies"
+    )
+
+
 def mark_stages(axes, samples, end):
-    """A line where each stage began, and its name above the plot where there is room for it."""
-    last_x = -math.inf
+    """A line where each stage began, and its name above the plot: one text for those so near that
+    theirs would overlap."""
+    texts = []
     for time_ms, stage in stage_marks(samples):
         axes.axvline(time_ms, color=INK, linewidth=0.5, alpha=0.35)
-        if time_ms - last_x < end * 0.025:
-            continue
+        if texts and time_ms - texts[-1][0] < end * 0.025:
+            texts[-1][1].append(stage)
+        else:
+            texts.append((time_ms, [stage]))
+    for time_ms, stages in texts:
         axes.annotate(
-            shorten(stage, 24),
+            shorten(", ".join(stages), 24),
             (time_ms, 1),
             xycoords=("data", "axes fraction"),
             xytext=(0, 2),
@@ -321,7 +354,6 @@ def mark_stages(axes, samples, end):
             rotation_mode="anchor",
             fontsize=8,
         )
-        last_x = time_ms
 
 
 def memory_plot(ranks, place, prefix):

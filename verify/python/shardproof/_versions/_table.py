@@ -12,7 +12,7 @@ _RANKED = {"pass": 0, "skip": 0, "inconclusive": 1, "fail": 2}
 @dataclasses.dataclass
 class Side:
     """One run. name: what it is called; result: its JSON document; memory: {stage: (peak MiB of
-    its worst rank, that rank, sum of all ranks' peaks in MiB)}."""
+    its worst rank on the way to it, that rank, sum of all ranks' peaks in MiB)}."""
 
     name: str
     result: dict
@@ -36,27 +36,30 @@ def side_of(name: str, report: pathlib.Path) -> Side:
 
 
 def _memory(evidence: pathlib.Path) -> dict[str, tuple[float, int, float]]:
-    """Anonymous memory above what the process had before, in the phase that measures it."""
-    peaks: dict[str, dict[int, float]] = {}
-    begun: dict[str, float] = {}
+    """Anonymous memory above what the process had before, in the phase that measures it, on the
+    way to each stage that every rank reaches."""
+    ranks = {}
     for path in sorted((evidence / "memory").glob("rank_*.measures.jsonl")):
+        records = map(json.loads, path.read_text().splitlines())
         number = int(path.name.split(".")[0].removeprefix("rank_"))
-        idle = None
-        for line in path.read_text().splitlines():
-            record = json.loads(line)
-            if record.get("record") != "memory":
-                continue
-            held = record["anonymous_bytes"]
-            idle = held if idle is None else idle
-            mib = (held - idle) / 2**20
-            at = record["time_ms"]
-            begun[record["stage"]] = min(at, begun.get(record["stage"], at))
-            of_stage = peaks.setdefault(record["stage"], {})
+        ranks[number] = [each for each in records if each.get("record") == "memory"]
+    if not all(ranks.values()) or not ranks:
+        return {}
+    of_all = set.intersection(*({each["stage"] for each in taken} for taken in ranks.values()))
+    peaks: dict[str, dict[int, float]] = {}
+    for number, taken in ranks.items():
+        idle, toward, later = taken[0]["anonymous_bytes"], "", ""
+        for each in reversed(taken):  # of which each bears the last stage that was reached
+            if each["stage"] != later and later in of_all:
+                toward = later
+            later = each["stage"]
+            mib = (each["anonymous_bytes"] - idle) / 2**20
+            of_stage = peaks.setdefault(toward, {})
             of_stage[number] = max(mib, of_stage.get(number, 0.0))
-    of_ranks = {stage: peaks[stage] for stage in sorted(peaks, key=begun.__getitem__)}
     return {
         stage: (max(by_rank.values()), max(by_rank, key=by_rank.get), sum(by_rank.values()))
-        for stage, by_rank in of_ranks.items()
+        for stage, by_rank in reversed(peaks.items())
+        if stage
     }
 
 
@@ -157,7 +160,7 @@ def _memory_table(base: Side, head: Side) -> str:
     if most <= 0:
         return ""
     lines = [
-        f"{'stage':12} {'all':>9} {'most':>8}  MiB above the start: sum of ranks' peaks, highest"
+        f"{'up to':12} {'all':>9} {'most':>8}  MiB above the start: sum of ranks' peaks, highest"
     ]
     for stage in stages:
         for name, side in (("base", base), ("head", head)):

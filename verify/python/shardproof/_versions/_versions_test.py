@@ -84,15 +84,21 @@ def test_a_head_of_which_less_was_judged_is_inconclusive(tmp_path):
     assert "could not be judged as the base was" in _table.markdown(found)
 
 
-def test_memory_is_that_of_the_rank_that_held_most(tmp_path):
-    base = [[("start", 100), ("built", 103), ("ready", 110)], [("start", 100), ("built", 140)]]
-    head = [[("start", 50), ("built", 51), ("ready", 60)], [("start", 60), ("built", 61)]]
+def test_memory_is_that_of_the_rank_that_held_most_on_the_way_to_a_stage_of_all(tmp_path):
+    base = [
+        [("start", 100), ("start", 103), ("built", 105), ("loaded", 120), ("ready", 180)],
+        [("start", 100), ("start", 140), ("built", 130), ("ready", 125)],
+    ]
+    head = [
+        [("start", 50), ("built", 51), ("ready", 60)],
+        [("start", 60), ("built", 61), ("ready", 62)],
+    ]
     table = _table.markdown(compared(tmp_path, SOUND, SOUND, (base, head)))
     rows = [line.split() for line in table.partition("```\n")[2].splitlines()[1:-1]]
-    assert [row[0] for row in rows[::2]] == ["start", "built", "ready"]
-    assert rows[2][1:4] == ["43.0", "40.0", "base"] and rows[2][-1] == "1"
+    assert [row[0] for row in rows[::2]] == ["built", "ready"]
+    assert rows[0][1:4] == ["43.0", "40.0", "base"] and rows[0][-1] == "1"
+    assert rows[2][1:3] == ["50.0", "30.0"] and rows[2][-1] == "1"
     assert rows[3][:3] == ["2.0", "1.0", "head"]
-    assert rows[4][1:3] == ["10.0", "10.0"] and rows[5][:2] == ["10.0", "10.0"]
 
 
 # ---- Bisection -----------------------------------------------------------------------------------
