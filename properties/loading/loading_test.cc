@@ -323,6 +323,17 @@ TEST(TiesKeptTest, FindsUntiedAliasedAndSavedTwice) {
   aliased.Descriptor("values", 0, "ready", "big").also = true;
   EXPECT_EQ(JudgeOne(aliased.evidence, "loading.ties_kept").judgement.verdict(), Verdict::kPass);
 
+  SoundEvidence renamed;  // the same object, under a name of the framework's own
+  TensorDescriptor& own = renamed.Descriptor("values", 0, "ready", "w");
+  const TensorDescriptor& big = renamed.Descriptor("values", 0, "ready", "big");
+  own.also = true;
+  own.alias_group = renamed.Descriptor("values", 0, "ready", "big").alias_group = 9;
+  own.identity = big.identity;
+  own.requires_grad = false;
+  EXPECT_EQ(JudgeOne(renamed.evidence, "loading.ties_kept").judgement.verdict(), Verdict::kPass);
+  own.requires_grad = true;  // what an adapter trains may not be the model's
+  EXPECT_EQ(OnlyFinding(JudgeOne(renamed.evidence, "loading.ties_kept")).kind, "aliased");
+
   SoundEvidence twice;
   twice.evidence.oracle.saved[Phase::kValues].tensors["head"] =
       twice.evidence.oracle.source.tensors["embed"];

@@ -40,29 +40,45 @@ void CheckTied(const Ties& ties, const RankEvidence& rank, const std::string& st
   }
 }
 
+/// Names that share storage. models: the objects among them that the model itself has.
+struct Alias {
+  std::vector<std::string> names;
+  std::set<int64_t> models;
+};
+
+/// A framework may register what it does not train once more, under a name of its own, as PEFT does
+/// with the embeddings that come after its prompts.
+bool IsAnotherName(const TensorDescriptor& descriptor, const Alias& alias) {
+  return descriptor.also && !descriptor.requires_grad && descriptor.identity >= 0 &&
+         alias.models.contains(descriptor.identity);
+}
+
 /// Every set of names that share storage must lie within one expected tie. What a framework has
 /// besides the model, such as one adapter of two tied layers, it may tie among itself.
 void CheckOthers(const Ties& ties, const RankEvidence& rank, const std::string& stage,
                  FindingsByRank& findings, Judgement& judgement) {
-  std::map<int64_t, std::vector<std::string>> aliases;
-  std::set<int64_t> of_model;
+  std::map<int64_t, Alias> aliases;
   for (const auto& [name, state] : rank.Stage(stage)->tensors) {
     const TensorDescriptor& descriptor = rank.Descriptor(state);
     judgement.Compared();
-    if (descriptor.alias_group >= 0 && descriptor.OwnedElements() > 0) {
-      aliases[descriptor.alias_group].push_back(name);
-      if (!descriptor.also) of_model.insert(descriptor.alias_group);
-    }
+    if (descriptor.alias_group < 0 || descriptor.OwnedElements() == 0) continue;
+    Alias& alias = aliases[descriptor.alias_group];
+    alias.names.push_back(name);
+    if (!descriptor.also) alias.models.insert(descriptor.identity);
   }
-  for (const auto& [number, names] : aliases) {
-    if (!of_model.contains(number)) continue;
-    const std::vector<std::string> tied = TieGroup(ties, names[0]);
+  for (auto& [number, alias] : aliases) {
+    if (alias.models.empty()) continue;
+    std::erase_if(alias.names, [&](const std::string& name) {
+      return IsAnotherName(*FindTensor(rank, stage, name).descriptor, alias);
+    });
+    const std::string& first = alias.names[0];
+    const std::vector<std::string> tied = TieGroup(ties, first);
     const std::set<std::string> allowed(tied.begin(), tied.end());
-    for (const std::string& name : names) {
+    for (const std::string& name : alias.names) {
       if (allowed.contains(name)) continue;
       findings.Add(name, "aliased",
-                   fmt::format("it shares memory with {}, but the two are not tied", names[0]),
-                   {rank.rank}, {.other = names[0]});
+                   fmt::format("it shares memory with {}, but the two are not tied", first),
+                   {rank.rank}, {.other = first});
     }
   }
 }
