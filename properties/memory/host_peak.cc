@@ -21,11 +21,11 @@ uint64_t ModelBytes(const PhaseEvidence& phase) {
 }
 
 /// When the rank first went beyond the bound, from its samples.
-std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
+std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit, bool is_reference) {
   for (const MemorySample& sample : memory.samples) {
     if (sample.anonymous_bytes <= memory.idle_bytes + limit) continue;
-    return fmt::format(", first exceeded after {:.0f} ms, working on `{}`", sample.time_ms,
-                       sample.stage);
+    return fmt::format(", first exceeded after {:.0f} ms, {} `{}`", sample.time_ms,
+                       is_reference ? "working on" : "after", sample.stage);
   }
   return "";
 }
@@ -72,7 +72,7 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
       fmt::format("host peak {} above idle{}; {} allowed: {} own shards + {} bucket + {} slack{}",
                   MiB(worst_used), whose, MiB(limit), MiB(memory.own_shard_bytes),
                   MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes),
-                  FirstBeyond(memory, limit)),
+                  FirstBeyond(memory, limit, test_case.subject == "reference")),
       {.limit_bytes = limit});
   finding.expected = fmt::format("at most {} bytes", limit);
   finding.seen = fmt::format("{} bytes", worst_used);
