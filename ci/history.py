@@ -76,6 +76,7 @@ LOST = "fixtures/issues: accelerate_optimizer_loses_parameters"
 EVALUATED = "fixtures/issues: bitsandbytes_evaluation_breaks_sharded_weights"
 DECAYS = "fixtures/issues: megatron_fsdp_optimizer_steps_when_made"
 TITAN = ("--model", "verify/subjects/torchtitan_llama.py:make")
+LOADS_ALONE = ("--resume-world", "2", "--steps", "0")
 FROM_META = (*OWN, "--option", "init=meta")
 ROWS = (
     Row("Transformers 5.24.0, Accelerate 1.15.0", "transformers", ACCELERATE, "dense"),
@@ -120,6 +121,11 @@ ROWS = (
     Row("verl 0.9.1", "verl", "transformers_verl", "dense"),
     Row("DeepSpeed 0.19.8", "deepspeed", "transformers_deepspeed", "dense",
         words=("--resume-world", "2")),
+    Row("DeepSpeed 0.19.8, Transformers 5.0.0", "transformers==5.0.0", "transformers_deepspeed",
+        "experts, old config", "loading.equals_source",
+        "huggingface/transformers#43964, deepspeedai/DeepSpeed#7848", LOADS_ALONE),
+    Row("DeepSpeed 0.19.8", "deepspeed", "transformers_deepspeed", "experts, old config",
+        words=LOADS_ALONE),
     Row("TRL 1.16.0, Accelerate 1.15.0", "trl", "transformers_trl", "dense"),
     Row("torchtitan 0.3.0", "torchtitan", "torchtitan_llama", "torchtitan", words=TITAN),
     Row("torchtitan 0.3.0", "torchtitan", "torchtitan_llama", "torchtitan",
@@ -145,12 +151,17 @@ def make_checkpoint(name, folder, python):
     presets = {
         "tied, F32": "--preset llama-tied-small",
         "experts": "--preset qwen3-moe-small",
+        "experts, old config": "--preset qwen3-moe-small",
         "buffer": "--preset lfm2-moe-small",
         "vision": "--preset qwen3-vl-small --dtype bf16",  # in F16, AdamW's eps is 0
     }
     run(sys.executable, MAKE, *presets.get(name, DENSE).split(), path)
     if name == "lacks keys":
         run(sys.executable, "-c", DROP, path / "model.safetensors", *LACKED)
+    if name == "experts, old config":  # early releases of Transformers 5 know its old name alone
+        config = json.loads((path / "config.json").read_text())
+        config["num_experts"] = config["num_local_experts"]
+        (path / "config.json").write_text(json.dumps(config))
     return path
 
 
