@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -51,9 +52,14 @@ constexpr std::string_view kKnownElsewhere[] = {
 
 class Flattener {
  public:
-  Flattener(const TorchArchive& archive, uint32_t file, const std::string& where,
+  /// \param is_spelled  names are as Python writes the way to a value: w['a'][0], not w.a.0.
+  Flattener(const TorchArchive& archive, uint32_t file, const std::string& where, bool is_spelled,
             StoredCheckpoint& checkpoint)
-      : archive_(archive), file_(file), where_(where), checkpoint_(checkpoint) {}
+      : archive_(archive),
+        file_(file),
+        where_(where),
+        is_spelled_(is_spelled),
+        checkpoint_(checkpoint) {}
 
   Status Add(const PickleValue& value, const std::string& name, int depth) {
     if (depth > kNestingMax) return Wrong(name, fmt::format("nests deeper than {}", kNestingMax));
@@ -72,12 +78,14 @@ class Flattener {
       AddShard(own_name, *shard.value());
       return Ok();
     }
-    const auto found = archive_.AsTensor(value);
+    const auto found = archive_.AsTensor(value, true);
     if (!found.ok()) return found.error().While("tensor " + oracle::Quote(own_name));
     const std::optional<TorchTensor>& tensor = found.value();
     if (tensor) {
-      checkpoint_.tensors.push_back(
-          {own_name, tensor->dtype, tensor->shape, {WholeChunk(*tensor, file_)}});
+      checkpoint_.tensors.push_back({own_name + (tensor->lazy.empty() ? "" : "." + tensor->lazy),
+                                     tensor->dtype,
+                                     tensor->shape,
+                                     {WholeChunk(*tensor, file_)}});
       const bool has_state = value.IsObject("torch._utils._rebuild_parameter_with_state");
       return has_state ? Add(*value.items[3], Joined(name, "state"), depth + 1) : Ok();
     }
@@ -235,12 +243,13 @@ class Flattener {
         fmt::format("{}: {}: {}", oracle::Printable(where_), oracle::Quote(name), what));
   }
 
-  static std::string Joined(const std::string& name, const std::string& key) {
+  std::string Joined(const std::string& name, const std::string& key) const {
+    if (is_spelled_) return name + "[" + key + "]";
     return name.empty() ? key : name + "." + key;
   }
 
   Result<std::string> KeyText(const PickleValue& key, const std::string& name) const {
-    if (key.Is(Kind::kText)) return std::string(key.text);
+    if (!is_spelled_ && key.Is(Kind::kText)) return std::string(key.text);
     auto text = TextOf(key);
     if (!text.ok()) return Wrong(name, text.error().message);
     return text;
@@ -273,10 +282,42 @@ class Flattener {
   const TorchArchive& archive_;
   uint32_t file_;
   const std::string& where_;
+  const bool is_spelled_;
   StoredCheckpoint& checkpoint_;
   std::unordered_map<const PickleValue*, bool> holds_named_;
   std::vector<const PickleValue*> within_;  ///< opaque objects whose tensors are being added
 };
+
+Result<StoredCheckpoint> Flattened(const TorchArchive& archive, const std::string& name,
+                                   uint32_t file, const std::string& where, bool is_spelled,
+                                   const StoredCheckpoint& counted) {
+  StoredCheckpoint part{.parts = counted.parts, .text_bytes = counted.text_bytes};
+  SP_TRY(Flattener(archive, file, where, is_spelled, part)
+             .Add(archive.root(), name, name.empty() ? 0 : 1));
+  return part;
+}
+
+template <typename Entry>
+bool HasTwice(const std::vector<Entry>& list) {
+  std::unordered_set<std::string_view> names;
+  return !std::all_of(list.begin(), list.end(),
+                      [&](const Entry& entry) { return names.insert(entry.name).second; });
+}
+
+/// Takes the names of `spelled`, which has the same entries, for those that two have.
+template <typename Entry>
+void Rename(std::vector<Entry>& list, const std::vector<Entry>& spelled) {
+  std::unordered_map<std::string, int> times;
+  for (const Entry& entry : list) ++times[entry.name];
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (times[list[i].name] > 1) list[i].name = spelled[i].name;
+  }
+}
+
+template <typename List>
+void Append(List& from, List& to) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
 
 }  // namespace
 
@@ -284,12 +325,27 @@ Status Flatten(const TorchArchive& archive, const std::string& name, uint32_t fi
                const std::string& where, StoredCheckpoint& checkpoint) {
   for (const auto& named : archive.pickle().opaque()) {
     const bool is_torchs =
+        !DtypeOfName(named.first).empty() ||
         std::any_of(std::begin(kKnownElsewhere), std::end(kKnownElsewhere),
                     [&](std::string_view known) { return named.first.starts_with(known); });
     if (!is_torchs) checkpoint.opaque[named.first] += std::max<uint64_t>(named.second, 1);
   }
-  return Flattener(archive, file, where, checkpoint)
-      .Add(archive.root(), name, name.empty() ? 0 : 1);
+  SP_ASSIGN(StoredCheckpoint part, Flattened(archive, name, file, where, false, checkpoint));
+  // Two ways that lead to one name, such as {"a": {"b": x}, "a.b": y}.
+  if (HasTwice(part.tensors) || HasTwice(part.values) || HasTwice(part.shards)) {
+    SP_ASSIGN(const StoredCheckpoint spelled,
+              Flattened(archive, name, file, where, true, checkpoint));
+    Rename(part.tensors, spelled.tensors);
+    Rename(part.values, spelled.values);
+    Rename(part.shards, spelled.shards);
+  }
+  Append(part.tensors, checkpoint.tensors);
+  Append(part.values, checkpoint.values);
+  Append(part.shards, checkpoint.shards);
+  Append(part.unjudged, checkpoint.unjudged);
+  checkpoint.parts = part.parts;
+  checkpoint.text_bytes = part.text_bytes;
+  return Ok();
 }
 
 Chunk WholeChunk(const TorchTensor& tensor, uint32_t file) {

@@ -24,7 +24,7 @@ constexpr uint64_t kPickleBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kSharedBytesMax = uint64_t{1} << 30;
 constexpr int64_t kVersionMax = 10;  // caffe2/serialize/versions.h; torch.save writes 3
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kDtypes = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 47> kDtypes = {{
     {"torch.float64", "F64"},
     {"torch.DoubleStorage", "F64"},
     {"torch.float32", "F32"},
@@ -59,6 +59,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kDtypes 
     {"torch.QInt32Storage", "I32"},
     {"torch.quint4x2", "U8"},
     {"torch.QUInt4x2Storage", "U8"},
+    {"torch.bits8", "U8"},
+    {"torch.bits16", "U16"},
+    {"torch.bits1x8", "U8"},
+    {"torch.bits2x4", "U8"},
+    {"torch.bits4x2", "U8"},
     {"torch.uint64", "U64"},
     {"torch.uint32", "U32"},
     {"torch.uint16", "U16"},
@@ -220,7 +225,8 @@ Error TorchArchive::Wrong(const std::string& expected, const std::string& found)
   return BadInput(fmt::format("{}: expected {}, found {}", Printable(where_), expected, found));
 }
 
-Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& value) const {
+Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& value,
+                                                          bool is_lazy_too) const {
   if (value.Is(Kind::kPersistent)) {  // a storage by itself: all of it, as a vector
     SP_ASSIGN(const Storage storage, StorageOf(value));
     const auto numbers = static_cast<int64_t>(storage.elements) * storage.numbers;
@@ -252,6 +258,10 @@ Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& val
                    fmt::format("{}", given));
     }
     SP_ASSIGN(TorchTensor tensor, View(*call));
+    if (!tensor.lazy.empty() && !is_lazy_too) {
+      return Unsupported(fmt::format("{}: a tensor that is changed while it is loaded: {}",
+                                     Printable(where_), tensor.lazy));
+    }
     return std::optional<TorchTensor>(std::move(tensor));
   }
   if (is_parameter) return Wrong("the tensor of a parameter", Describe(*call));
@@ -292,24 +302,30 @@ Result<TorchArchive::Storage> TorchArchive::StorageOf(const PickleValue& persist
   return Storage{dtype, storage.offset, elements, storage.length, numbers};
 }
 
-Status TorchArchive::CheckMetadata(const PickleValue& call, bool is_v3) const {
+Result<std::string> TorchArchive::LazyOf(const PickleValue& call, bool is_v3) const {
+  std::string lazy;
   const size_t at = is_v3 ? 7 : 6;
-  if (call.items.size() <= at) return Ok();
+  if (call.items.size() <= at) return lazy;
   const PickleValue& metadata = *call.items[at];
   if (!metadata.Is(Kind::kDict)) return Wrong("a dict of a tensor's metadata", Describe(metadata));
   for (size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
+    const PickleValue& name = *metadata.items[i];
     const PickleValue& value = *metadata.items[i + 1];
     if (value.Is(Kind::kBool) && value.integer == 0) continue;
-    return Unsupported(fmt::format("{}: a tensor that must be changed while it is loaded: {}",
-                                   Printable(where_), Describe(*metadata.items[i])));
+    if (!name.Is(Kind::kText) || (name.text != "conj" && name.text != "neg")) {
+      return Unsupported(fmt::format("{}: a tensor that is changed while it is loaded: {}",
+                                     Printable(where_), Describe(name)));
+    }
+    lazy += (lazy.empty() ? "" : ".") + std::string(name.text);
   }
-  return Ok();
+  return lazy;
 }
 
 Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
   const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
   const auto& given = call.items;
-  SP_TRY(CheckMetadata(call, is_v3));
+  TorchTensor tensor;
+  SP_ASSIGN(tensor.lazy, LazyOf(call, is_v3));
   if (!given[0]->Is(Kind::kPersistent)) return Wrong("a tensor's storage", Describe(*given[0]));
   SP_ASSIGN(const Storage storage, StorageOf(*given[0]));
   const DtypeInfo* dtype = storage.dtype;
@@ -320,7 +336,6 @@ Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
                                      Describe(*given[6])));
     }
   }
-  TorchTensor tensor;
   tensor.dtype = dtype->name;
   SP_ASSIGN(tensor.shape, Sizes(*given[2], where_ + ": a tensor's size"));
   SP_ASSIGN(tensor.strides, Sizes(*given[3], where_ + ": a tensor's stride"));

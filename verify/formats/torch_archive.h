@@ -28,6 +28,8 @@ struct TorchTensor {
   std::vector<int64_t> shape;    ///< elements
   std::vector<int64_t> strides;  ///< elements, none negative
   uint64_t offset = 0;           ///< of its first element in the file, bytes
+  /// What torch does with the elements when it loads them: "conj", "neg", both, or nothing.
+  std::string lazy = {};
 };
 
 /// Whether a value is a tensor that was saved with its class, attributes or both:
@@ -51,10 +53,12 @@ class TorchArchive {
 
   /// The tensor or parameter that a value stands for, or a storage, as a vector; nothing if it
   /// stands for something else. Attributes that were set on a tensor are left out.
+  /// \param is_lazy_too  whether one that torch changes when it loads it is wanted.
   /// \error kBadInput: without its storage, or beyond its end;
   /// kUnsupported: of a dtype or kind that is
   ///   not known.
-  Result<std::optional<TorchTensor>> AsTensor(const PickleValue& value) const;
+  Result<std::optional<TorchTensor>> AsTensor(const PickleValue& value,
+                                              bool is_lazy_too = false) const;
 
  private:
   Error Wrong(const std::string& expected, const std::string& found) const;
@@ -70,8 +74,8 @@ class TorchArchive {
   Result<TorchTensor> View(const PickleValue& call) const;
   /// \param text  of the entry that says which version of the format the archive has.
   Status CheckVersion(const std::string& text) const;
-  /// That nothing is to be done with what is read, such as conjugating it.
-  Status CheckMetadata(const PickleValue& call, bool is_v3) const;
+  /// What is to be done with what is read, joined by dots. \error if it is not known.
+  Result<std::string> LazyOf(const PickleValue& call, bool is_v3) const;
 
   std::shared_ptr<const oracle::InputFile> file_;
   std::string where_;

@@ -184,3 +184,9 @@ class TensorsOfParts(CommandTest):
         )
         document = self.judged("compare", "it.pt", "plain.safetensors", code=0)
         self.assertEqual(document["tensors"], len(plain))
+
+    def test_two_ways_that_lead_to_one_name(self):
+        one, other = torch.ones(2), torch.zeros(3)
+        torch.save({"a": {"b": one, 1: one, "1": other}, "a.b": other}, self.dir / "it.pt")
+        names = [tensor["name"] for tensor in self.judged("audit", "it.pt", code=0)["tensors"]]
+        self.assertEqual(names, ["['a']['1']", "['a']['b']", "['a'][1]", "['a.b']"])
