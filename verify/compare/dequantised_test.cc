@@ -97,6 +97,33 @@ TEST_F(DequantisedTest, AUnitIsWithinHalfAStepOfItsSource) {
   EXPECT_THAT(CompareText(far), HasSubstr("128 of 128 elements are beyond their bound, fp8"));
 }
 
+TEST_F(DequantisedTest, AScaleThatIsAlmostZeroIsRoundedByAStepOfItsDtype) {
+  const std::string least("\1\0\1\0\1\0\1\0", 8);  // F16's smallest number
+  const std::string unit = Write("b",
+                                 {PlannedBytes("l.weight", "F8_E4M3", {8, 16}, Codes(8, 16)),
+                                  PlannedBytes("l.weight_scale_inv", "F16", {2, 2}, least)},
+                                 kFp8);
+  const auto source = [&](float scale) {
+    return WriteSource(std::vector<float>(4, std::ldexp(scale, -24)));
+  };
+  EXPECT_EQ(Run(source(1.4f), unit).verdict, Verdict::kPass);
+  EXPECT_EQ(Run(source(1.8f), unit).verdict, Verdict::kFail);
+}
+
+TEST_F(DequantisedTest, AWriterMayDivideInTheDtypeOfTheScale) {
+  const std::string one("\x80\x3f", 2);
+  const std::string unit =
+      Write("b",
+            {PlannedBytes("l._weight_qdata", "I8", {1, 4}, std::string(4, '\0')),
+             PlannedBytes("l._weight_scale", "BF16", {1, 1}, one)},
+            R"({"quant_method": "torchao"})");
+  const auto source = [&](float first) {
+    return Write("source", {PlannedBytes("l.weight", "F32", {1, 4}, Floats({first, 0, 0, 0}))});
+  };
+  EXPECT_EQ(Run(source(0.503f), unit).verdict, Verdict::kPass);  // 0.5 in BF16, a half of a step
+  EXPECT_EQ(Run(source(0.51f), unit).verdict, Verdict::kInconclusive);
+}
+
 TEST_F(DequantisedTest, MistakesOfScalesAreExplained) {
   const std::string source = WriteSource(scales_);
   EXPECT_THAT(Explanation(source, WriteUnit("b", {1, 2, 8, 4})), HasSubstr("inverted"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "verify/compare/bounds.h"
+#include "verify/maps/numbers.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -42,7 +43,7 @@ class Candidates {
 
   Status Try(Reader other, bool of_b, const std::string& words) {
     if (other == nullptr || other->shape() != b_.shape()) return Ok();
-    const Reader numbers = WithHalfSteps(std::move(other));
+    const Reader numbers = maps::WithHalfSteps(std::move(other));
     // Most candidates are weights of something else, as a few elements show.
     const std::vector<uint64_t> few(at_.begin(), at_.begin() + kTriedFirst);
     SP_ASSIGN(const Fit first, FitOf(of_b ? a_ : *numbers, of_b ? *numbers : b_, few));
@@ -120,9 +121,13 @@ Status TryTensors(const Inputs& inputs, const View& a, Candidates& candidates) {
     if (&tensor == own || tensor.shape != a.shape || !is_known) continue;
     if (++looked_at > kTensorsMax) break;
     const maps::ViewPtr view = maps::Stored(tensor);
+    bool is_part = false;
+    maps::ForEachStored(a, [&](const View& box) { is_part = is_part || box.stored == &tensor; });
+    const std::string name = oracle::Quote(tensor.name);
     SP_TRY(candidates.Try(
         OpenNumbers(inputs, *view), false,
-        fmt::format("B has the weights of another tensor, A's {}", oracle::Quote(tensor.name))));
+        is_part ? fmt::format("B has A's {} as it is: what the map does to it was left out", name)
+                : "B has the weights of another tensor, A's " + name));
   }
   return Ok();
 }
@@ -134,6 +139,9 @@ Result<std::optional<uint64_t>> RowLike(TensorReader& a, TensorReader& b, uint64
   std::vector<Number> seen(count);
   std::vector<Number> expected(count);
   SP_TRY(b.Read(row * columns, count, reinterpret_cast<char*>(seen.data())));
+  // Zeros are like those of any row.
+  if (std::all_of(seen.begin(), seen.end(), [](const Number& number) { return number.value == 0; }))
+    return std::optional<uint64_t>();
   for (uint64_t other = 0; other < rows; ++other) {
     if (other == row) continue;
     SP_TRY(a.Read(other * columns, count, reinterpret_cast<char*>(expected.data())));

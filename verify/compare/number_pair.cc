@@ -14,41 +14,11 @@ constexpr double kSameUnit = 0x1p-19;
 constexpr double kFarEnergy = 1.5;
 constexpr double kPartMax = 1000;  // counted of one error
 
-/// Adds half a step of a float's dtype to each bound; a little more where a step grows.
-class HalfSteps : public TensorReader {
- public:
-  HalfSteps(Reader base, const oracle::DtypeInfo& dtype)
-      : TensorReader(maps::kNumber, base->shape()), base_(std::move(base)) {
-    if (dtype.kind != oracle::NumberKind::kFloat) return;
-    unit_ = std::ldexp(1.0, -dtype.format.mantissa_bits - 1);
-    least_ = std::ldexp(1.0, -dtype.format.Bias() - dtype.format.mantissa_bits);
-  }
-
-  Status Read(uint64_t start, uint64_t count, char* out) override {
-    SP_TRY(base_->Read(start, count, out));
-    auto* numbers = reinterpret_cast<Number*>(out);
-    for (uint64_t i = 0; i < count; ++i)
-      numbers[i].bound += std::abs(numbers[i].value) * unit_ + least_;
-    return Ok();
-  }
-
- private:
-  Reader base_;
-  double unit_ = 0;
-  double least_ = 0;
-};
-
 }  // namespace
-
-Reader WithHalfSteps(Reader reader) {
-  if (&reader->dtype() == &maps::kNumber) return reader;
-  const oracle::DtypeInfo& dtype = reader->dtype();
-  return std::make_unique<HalfSteps>(maps::ToNumbers(std::move(reader), false, 0), dtype);
-}
 
 Reader OpenNumbers(const Inputs& inputs, const maps::View& view) {
   // What a map computes beside that is rounded to F32.
-  return WithHalfSteps(inputs.Open(view, 0x1p-24));
+  return maps::WithHalfSteps(inputs.Open(view, 0x1p-24));
 }
 
 double PartOfBound(const Number& a, const Number& b) {

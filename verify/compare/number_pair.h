@@ -12,7 +12,6 @@ using maps::Number;
 
 /// A view's elements with what each may have been rounded from: of stored floats, half a step.
 Reader OpenNumbers(const Inputs& inputs, const maps::View& view);
-Reader WithHalfSteps(Reader reader);
 
 /// The error as a part of what is allowed; infinite where one alone is NaN, or where they differ
 /// and one of them or of their bounds is not finite.

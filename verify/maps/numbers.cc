@@ -57,8 +57,8 @@ void DecodeAll(const DtypeInfo& dtype, const char* in, uint64_t count, double* o
 
 class NumberReader : public TensorReader {
  public:
-  NumberReader(Reader base, double unit)
-      : TensorReader(kNumber, base->shape()), base_(std::move(base)), unit_(unit) {}
+  NumberReader(Reader base, double unit, double least)
+      : TensorReader(kNumber, base->shape()), base_(std::move(base)), unit_(unit), least_(least) {}
 
   Status Read(uint64_t start, uint64_t count, char* out) override {
     piece_.resize(std::min(kNumbersHeld, count) * base_->width());
@@ -69,14 +69,14 @@ class NumberReader : public TensorReader {
         for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
           Number number;
           std::memcpy(&number, piece_.data() + i * sizeof number, sizeof number);
-          number.bound += unit_ * std::abs(number.value);
+          number.bound += unit_ * (std::abs(number.value) + number.bound) + least_;
           std::memcpy(out, &number, sizeof number);
         }
       } else {
         values_.resize(step);
         DecodeAll(base_->dtype(), piece_.data(), step, values_.data());
         for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
-          const Number number{values_[i], unit_ * std::abs(values_[i])};
+          const Number number{values_[i], unit_ * std::abs(values_[i]) + least_};
           std::memcpy(out, &number, sizeof number);
         }
       }
@@ -89,6 +89,7 @@ class NumberReader : public TensorReader {
  private:
   Reader base_;
   double unit_;
+  double least_;
   std::vector<char> piece_;
   std::vector<double> values_;
 };
@@ -304,9 +305,17 @@ class MergeReader : public TensorReader {
 
 }  // namespace
 
-Reader ToNumbers(Reader base, bool rounded, double unit) {
+Reader ToNumbers(Reader base, bool rounded, double unit, double least) {
   if (&base->dtype() == &kNumber && !rounded) return base;
-  return std::make_unique<NumberReader>(std::move(base), rounded ? unit : 0);
+  return std::make_unique<NumberReader>(std::move(base), rounded ? unit : 0, rounded ? least : 0);
+}
+
+Reader WithHalfSteps(Reader base) {
+  const DtypeInfo& dtype = base->dtype();
+  const bool is_float = &dtype != &kNumber && dtype.kind == NumberKind::kFloat;
+  const int bits = dtype.format.mantissa_bits;
+  return ToNumbers(std::move(base), is_float, std::ldexp(1.0, -bits - 1),
+                   std::ldexp(1.0, -dtype.format.Bias() - bits));
 }
 
 Reader Combine(Reader left, char operation, Reader right) {

@@ -8,9 +8,13 @@
 namespace shardproof::maps {
 
 /// A reader's elements as numbers. `rounded`: the last step that made them may have rounded, so
-/// that `unit` of each value is added to its bound. Readers of numbers stay as they are but for
-/// that. \pre its dtype's values are numbers.
-Reader ToNumbers(Reader base, bool rounded, double unit);
+/// that `unit` of the largest that each value stands for, and `least`, are added to its bound.
+/// Readers of numbers stay as they are but for that. \pre its dtype's values are numbers.
+Reader ToNumbers(Reader base, bool rounded, double unit, double least = 0);
+
+/// The same; of stored floats half a step of their dtype is the bound, a little more where a step
+/// grows.
+Reader WithHalfSteps(Reader base);
 
 /// left OP right, `operation` being one of + - * /. \pre numbers of one shape, or one of them has
 /// one element.

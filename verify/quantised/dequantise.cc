@@ -114,9 +114,7 @@ class Opened {
       for (Number& number : grid) number.bound *= number.value == 0 ? kZeroScaleRoom : 1;
       return ReadCodes(std::move(reader), Packing::kBytes, std::move(grid), tensor.shape);
     }
-    const double unit =
-        dtype.kind == NumberKind::kFloat ? std::ldexp(1.0, -dtype.format.mantissa_bits - 1) : 0;
-    return maps::ToNumbers(std::move(reader), true, unit);
+    return maps::WithHalfSteps(std::move(reader));
   }
 
   /// Scales [.., rows, columns] of blocks, misread as asked.
@@ -404,7 +402,7 @@ class Opened {
     reader = Scaled(std::move(reader), Numbers(*unit_.Part("scale"), false), blocks);
     if (reader == nullptr) return nullptr;
     reader = maps::Combine(std::move(reader), '/', Constant(127));
-    return maps::ToNumbers(std::move(reader), true, 0x1p-11);
+    return maps::ToNumbers(std::move(reader), true, 0x1p-11, 0x1p-25);
   }
 
   const Unit& unit_;

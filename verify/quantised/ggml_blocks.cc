@@ -30,7 +30,8 @@ double RoundingOf(double scale) { return std::max(std::abs(scale) * kF16Unit, kF
 /// scale * code + least, where the codes end at `low` and `high`.
 Number Scaled(double scale, int code, double least, int low, int high) {
   const double step = code == low || code == high ? 1 : 0.5;
-  return {scale * code + least, step * std::abs(scale) + std::abs(code) * RoundingOf(scale) +
+  const double rounding = RoundingOf(scale);
+  return {scale * code + least, step * (std::abs(scale) + rounding) + std::abs(code) * rounding +
                                     (least == 0 ? 0 : RoundingOf(least))};
 }
 
@@ -144,8 +145,9 @@ const std::vector<Number>& Iq4Grid() {
 
 Number Iq4(double scale, int code) {
   const Number& number = Iq4Grid()[static_cast<size_t>(code)];
+  const double rounding = RoundingOf(scale);
   return {scale * number.value,
-          std::abs(scale) * number.bound + std::abs(number.value) * RoundingOf(scale)};
+          (std::abs(scale) + rounding) * number.bound + std::abs(number.value) * rounding};
 }
 
 void DecodeIq4Nl(const uint8_t* block, Number* out) {
