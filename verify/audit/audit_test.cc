@@ -133,6 +133,11 @@ TEST_F(AuditTest, AnEmbeddingHasTheRowsOfTheVocabulary) {
   EXPECT_THAT(damage("wte.weight", 10, R"({"vocab_size": 8})"), IsEmpty()) << "padding";
   EXPECT_THAT(damage("embed_positions.weight", 4, R"({"vocab_size": 8})"), IsEmpty());
   EXPECT_THAT(damage("wte.weight", 4, R"({"vocab_size": "8"})"), IsEmpty());
+  const std::string typed = R"({"vocab_size": 8, "type_vocab_size": 2})";
+  for (const char* name :
+       {"shared.weight", "backbone.embeddings.weight", "e.word_embeddings.weight"})
+    EXPECT_THAT(damage(name, 4, typed), ElementsAre(HasSubstr("the 8 rows"))) << name;
+  EXPECT_THAT(damage("layers.0.mlp.shared.weight", 4, typed), IsEmpty());
 }
 
 /// Tells where the bytes of tensors are in a file, by what the formats say.

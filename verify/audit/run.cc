@@ -41,6 +41,15 @@ bool IsOfOptimizer(const std::string& name) {
   return name.size() < 512 && std::regex_match(name, kPart);
 }
 
+/// Of what else a job keeps, by the first key: it changes at every step, and comes and goes.
+bool IsOfJob(const std::string& name) {
+  static const std::regex kFirst(
+      "callbacks|loops|lr_schedulers?|schedulers?|([a-z]*_)?dataloaders?|"
+      "([a-z]+_)?(rng|random)(_states?)?");
+  const std::string first = name.substr(0, name.find('.'));
+  return first.size() < 64 && std::regex_match(first, kFirst);
+}
+
 bool IsOptimizerFile(const std::string& name) {
   static const std::regex kOptimizer("(.*[/_.-])?optim.*", std::regex::icase);
   return name.size() <= 255 && std::regex_match(name, kOptimizer);
@@ -56,6 +65,7 @@ StepContent StepContentOf(const AuditResult& audited, const std::vector<std::str
   StepContent content;
   for (const AuditedTensor& tensor : audited.tensors) {
     const bool is_optimizer = IsOfOptimizer(tensor.name);
+    if (!is_optimizer && IsOfJob(tensor.name)) continue;
     if (!is_optimizer) {
       content.shapes[tensor.name] =
           fmt::format("{} [{}]", tensor.dtype, fmt::join(tensor.shape, ", "));
@@ -219,7 +229,7 @@ class RunReader {
   }
 
   /// A step that has another model than the one before it in its series.
-  void CheckShapes(const RunStep& step, const StepContent& content) {
+  void CheckShapes(RunStep& step, const StepContent& content) {
     const RunStep& earlier = result_.steps.back();
     if (!AreOfOneSeries(step.name, earlier.name)) return;
     const std::vector<std::string> unlike = UnlikeShapes(before_, content);
@@ -227,6 +237,7 @@ class RunReader {
     // Without the model's file there is nothing of it, which is told already.
     const bool has_lost_it = unlike.size() == before_.shapes.size();
     if (has_lost_it && !(step.lacks.empty() && earlier.lacks.empty())) return;
+    step.is_other_model = true;
     result_.findings.push_back(
         fmt::format("{}: expected the tensors of {}, found {} that differ: {}",
                     Printable(step.name), Printable(earlier.name), unlike.size(), FirstOf(unlike)));

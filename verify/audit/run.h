@@ -29,7 +29,11 @@ struct RunStep {
   bool has_optimizer = false;         ///< state of one, in it or beside it
   bool is_model_alone = false;        ///< it has none, though most of the others have
 
-  bool CanResume() const { return lacks.empty() && damage.empty() && !is_model_alone; }
+  bool is_other_model = false;  ///< its tensors are not those of the step before
+
+  bool CanResume() const {
+    return lacks.empty() && damage.empty() && same_as.empty() && !is_model_alone && !is_other_model;
+  }
 };
 
 struct RunAuditResult {

@@ -41,6 +41,33 @@ std::string NumberAtEnd(const std::string& stem) {
   return stem.substr(stem.find_last_not_of("0123456789") + 1);
 }
 
+/// What is wrong with a link that stands for a checkpoint, such as "last"; empty if nothing is.
+std::string WrongLink(const oracle::DirectoryEntry& link, const std::vector<std::string>& paths,
+                      const std::string& whole) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(link.path, error);
+  if (error || target.empty()) return "";
+  const std::string named = target.filename().string();
+  if (!oracle::Exists(link.path)) {
+    const bool is_step = formats::MayBeStepName(named) || formats::IsNamedAsWeights(named);
+    if (!is_step || link.name.starts_with('.')) return "";
+    return fmt::format("{}: expected a link to a checkpoint that is there, found one to {}",
+                       Printable(link.path), Quote(target.string()));
+  }
+  const std::string stem = fs::path(link.name).stem().string();
+  const auto is = [](const std::string& name) {
+    return [name](const std::string& path) { return fs::path(path).filename().string() == name; };
+  };
+  const std::string newest = fs::path(whole).filename().string();
+  if ((stem != "last" && stem != "latest") || whole.empty() || named == newest ||
+      std::none_of(paths.begin(), paths.end(), is(named)) || StepOf(named) == StepOf(newest))
+    return "";
+  return fmt::format(
+      "{}: expected a link to {}, the newest checkpoint that is whole, found one to "
+      "{}",
+      Printable(link.path), Quote(newest), Quote(named));
+}
+
 bool IsOfModel(const std::string& name) {
   return formats::IsNamedAsWeights(name) && name != "training_args.bin";
 }
@@ -136,6 +163,11 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
                       Printable(path), Quote(newest), Quote(named)));
     }
   }
+  (void)oracle::List(root, [&](const oracle::DirectoryEntry& entry) {
+    if (!entry.is_link) return;
+    std::string wrong = WrongLink(entry, paths, whole);
+    if (!wrong.empty()) findings.push_back(std::move(wrong));
+  });
   if (paths.size() < 2) return findings;
   (void)oracle::List(root, [&](const oracle::DirectoryEntry& entry) {
     const bool is_state = entry.is_file && formats::IsNamedAsTorchSave(entry.name) &&

@@ -25,6 +25,7 @@ std::string StateOf(const RunStep& step) {
                        Printable(fmt::format("{}", fmt::join(step.lacks, ", "))));
   }
   if (step.is_model_alone) return "cannot be resumed from: the model alone";
+  if (step.is_other_model) return "its tensors are not those of the step before";
   if (!step.same_as.empty()) return "same as " + Printable(step.same_as);
   return step.unjudged.empty() ? "whole" : "not all of it could be read";
 }

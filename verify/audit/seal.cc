@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "verify/audit/audit.h"
 #include "verify/audit/seal_reader.h"
@@ -23,6 +26,19 @@ constexpr char kSealName[] = "shardproof.seal.json";
 
 std::string TagText(const std::string& dtype, const std::vector<int64_t>& shape) {
   return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
+}
+
+/// Names the files that are not there, but those of which a line says so already.
+void NameLostFiles(const Seal& seal, AuditResult& audited) {
+  std::set<std::string_view> present;
+  for (const AuditedFile& file : audited.files) present.insert(file.name);
+  const std::vector<std::string> told = audited.damage;
+  for (const auto& file : seal.files) {
+    const std::string& name = file.first;
+    const auto names = [&](const std::string& line) { return line.find(name) != line.npos; };
+    if (present.contains(name) || std::any_of(told.begin(), told.end(), names)) continue;
+    audited.damage.push_back(fmt::format("file {}: sealed, found none", Quote(name)));
+  }
 }
 
 }  // namespace
@@ -66,6 +82,16 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   SP_ASSIGN(Seal seal, ReadSeal(path));
   audited.seal = path;
   std::vector<std::string>& damage = audited.damage;
+  const bool is_its_own = path == SealPath(audited.path);  // of these very files
+  if (is_its_own) {
+    // One file may be renamed, with its seal.
+    if (!oracle::IsDirectory(audited.path) && audited.files.size() == 1 && seal.files.size() == 1) {
+      auto only = seal.files.extract(seal.files.begin());
+      only.key() = audited.files[0].name;
+      seal.files.insert(std::move(only));
+    }
+    NameLostFiles(seal, audited);
+  }
   for (const AuditedTensor& tensor : audited.tensors) {
     const auto sealed = seal.tensors.extract(tensor.name);
     const std::string what = "tensor " + Quote(tensor.name);
@@ -98,15 +124,8 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   for (const auto& [name, sealed] : seal.values) {
     damage.push_back(fmt::format("value {}: sealed, found none", Quote(name)));
   }
-  // Its own seal is of these very files. What is wrong with a tensor or value is said above, and
-  // names it.
-  if (path != SealPath(audited.path) || !damage.empty()) return Ok();
-  // One file may be renamed, with its seal.
-  if (!oracle::IsDirectory(audited.path) && audited.files.size() == 1 && seal.files.size() == 1) {
-    auto only = seal.files.extract(seal.files.begin());
-    only.key() = audited.files[0].name;
-    seal.files.insert(std::move(only));
-  }
+  // What is wrong with a tensor or value is said above, and names it.
+  if (!is_its_own || !damage.empty()) return Ok();
   for (const AuditedFile& file : audited.files) {
     const auto sealed = seal.files.extract(file.name);
     if (sealed.empty()) {
@@ -119,9 +138,6 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
           "file {}: its content other than tensors and values differs from what was sealed",
           Quote(file.name)));
     }
-  }
-  for (const auto& [name, sealed] : seal.files) {
-    damage.push_back(fmt::format("file {}: sealed, found none", Quote(name)));
   }
   return Ok();
 }

@@ -52,6 +52,20 @@ bool IsLeftIn(const std::string& name) {
                      [&](const std::string& word) { return name.find(word) != std::string::npos; });
 }
 
+/// Of floats of one byte, whose scales lie as they do, in blocks that follow from the shapes.
+std::optional<ScaleGrid> GridByShapes(const AuditedTensor& codes, const AuditedTensor& scale) {
+  if (!codes.dtype.starts_with("F8_") || codes.shape.size() != 2 || scale.shape.size() != 2)
+    return {};
+  ScaleGrid grid;
+  for (const auto& [side, dim] : {std::pair(&grid.rows, 0), std::pair(&grid.columns, 1)}) {
+    const int64_t count = scale.shape[static_cast<size_t>(dim)];
+    const int64_t whole = codes.shape[static_cast<size_t>(dim)];
+    if (count == 0 || whole % count != 0) return {};
+    *side = whole / count;
+  }
+  return grid;
+}
+
 class Units {
  public:
   Units(const StoredCheckpoint& checkpoint, const Quantisation& quantisation, AuditResult& result)
@@ -123,11 +137,14 @@ class Units {
                                     quantisation_.file, oracle::Quote(module), codes.dtype));
     }
     for (const UnitPart& part : PartsOf(scheme, base, codes.shape)) HoldPart(scheme, index, part);
-    if (scheme.dialect == Dialect::kBitsAndBytes4) HoldBlocks(codes, base);
+    if (scheme.dialect == Dialect::kBitsAndBytes4) HoldBlocks(scheme, codes, base);
+    const AuditedTensor* scale = Find(base + "_scale");
+    if (scheme.dialect == Dialect::kTorchAo && scale != nullptr) HoldDividing(codes, *scale);
   }
 
   /// What bitsandbytes says of a weight stands in bytes of JSON beside it.
-  void HoldBlocks(const AuditedTensor& codes, const std::string& base) {
+  void HoldBlocks(const QuantisationScheme& scheme, const AuditedTensor& codes,
+                  const std::string& base) {
     const std::string state = base + ".quant_state.bitsandbytes__";
     const AuditedTensor* found = Find(state + "nf4");
     if (found == nullptr) found = Find(state + "fp4");
@@ -151,7 +168,28 @@ class Units {
             fmt::format("expected [{}], one scale for each {} elements of {}, found {}",
                         (blocks->elements + blocks->size - 1) / blocks->size, blocks->size,
                         oracle::Quote(codes.name), Text(scale->shape)));
+    } else if (blocks->nested_size > 0) {
+      const auto nested =
+          static_cast<int64_t>((scale->elements + blocks->nested_size - 1) / blocks->nested_size);
+      for (const UnitPart& part :
+           {UnitPart{base + ".nested_absmax", {{nested}}, "scales of its scales", true, true},
+            UnitPart{base + ".nested_quant_map", {{256}}, "the values of its scales"}})
+        HoldPart(scheme, index_.at(codes.name), part);
     }
+  }
+
+  /// Of torchao, whose config does not say how scales lie: floats, one or one for each block.
+  void HoldDividing(const AuditedTensor& codes, const AuditedTensor& scale) {
+    const bool is_plain = codes.dtype == "I8" || codes.dtype.starts_with("F8_");
+    const bool is_float = scale.dtype == "F32" || scale.dtype == "F16" || scale.dtype == "BF16";
+    if (!is_plain || !is_float || scale.elements == 1) return;
+    bool divides = scale.shape.size() == codes.shape.size();
+    for (size_t dim = 0; divides && dim < codes.shape.size(); ++dim)
+      divides = scale.shape[dim] > 0 && codes.shape[dim] % scale.shape[dim] == 0;
+    if (divides) return;
+    Found(scale.name,
+          fmt::format("expected one scale, or sizes that divide those of {} {}, found {}",
+                      oracle::Quote(codes.name), Text(codes.shape), Text(scale.shape)));
   }
 
   void HoldPart(const QuantisationScheme& scheme, size_t codes_index, const UnitPart& part) {
@@ -174,9 +212,11 @@ class Units {
     }
     if (!part.is_scale || result_.is_headers_only) return;
     const size_t scale_index = index_.at(part.name);
-    const std::string wrong = WrongScale(
-        checkpoint_, {checkpoint_.tensors[codes_index], checkpoint_.tensors[scale_index],
-                      part.is_exponent, part.is_required ? GridOf(scheme) : std::nullopt});
+    const auto known = GridOf(scheme);
+    const auto grid = known ? known : GridByShapes(codes, *found);
+    const std::string wrong =
+        WrongScale(checkpoint_, {checkpoint_.tensors[codes_index], checkpoint_.tensors[scale_index],
+                                 part.is_exponent, part.is_required ? grid : std::nullopt});
     if (!wrong.empty()) Found(part.name, wrong);
   }
 

@@ -193,7 +193,6 @@ TEST_F(UnitsTest, APartOfAnotherShapeIsNamed) {
 TEST_F(UnitsTest, ScalesWithoutTheirCodesAreNamed) {
   for (const Sound& sound : kDialects) {
     std::vector<Made> tensors(sound.tensors.begin() + 1, sound.tensors.end());
-    if (tensors[0].name == "l.SCB") continue;  // its name does not say of what it is
     EXPECT_THAT(Damage(sound.config, tensors),
                 ElementsAre(HasSubstr("expected the codes '" + sound.tensors[0].name)))
         << sound.config;
@@ -211,6 +210,13 @@ TEST_F(UnitsTest, ScalesThatAreNoScalesAreNamed) {
   }
   tensors[0].element = std::string(1, '\x80');  // a negative zero
   EXPECT_THAT(Damage(kFp8Config, tensors), IsEmpty());
+  tensors = {{"l._weight_qdata", "F8_E4M3", {2, 4}, "\x7f"},  // NaN, as 0 / 0 is
+             {"l._weight_scale", "F32", {2, 1}, BytesOf<float>({0})}};
+  EXPECT_THAT(Damage(R"({"quant_method": "torchao"})", tensors),
+              ElementsAre(HasSubstr("element 0 is 0")));
+  tensors[1] = {"l._weight_scale", "F32", {3, 1}, kOne};
+  EXPECT_THAT(Damage(R"({"quant_method": "torchao"})", tensors),
+              ElementsAre(HasSubstr("sizes that divide those of 'l._weight_qdata' [2, 4]")));
   tensors = kDialects[4].tensors;
   tensors[1].element = std::string(1, '\0');
   EXPECT_THAT(Damage(kNvfp4Config, tensors), ElementsAre(HasSubstr("element 0 is 0")));
@@ -266,7 +272,21 @@ TEST_F(UnitsTest, BlocksOfBitsAndBytesAreThoseThatItsStateSays) {
   tensors[0].shape = {63, 1};
   EXPECT_THAT(Damage(config, tensors), ElementsAre(HasSubstr("expected the 128 bytes")));
   tensors[0].shape = {64, 1};
-  tensors.pop_back();
+  const std::string nested = R"({"blocksize": 64, "shape": [8, 32], "nested_blocksize": 2, )"
+                             R"("nested_offset": 0.5})";
+  tensors[1].dtype = "U8";
+  tensors[1].element = "\x01";
+  tensors[3].shape = {static_cast<int64_t>(nested.size())};
+  tensors[3].element = nested;
+  EXPECT_THAT(Damage(config, tensors),
+              ElementsAre(HasSubstr("expected 'l.weight.nested_absmax' [2]"),
+                          HasSubstr("nested_quant_map' [256]")));
+  tensors.push_back({"l.weight.nested_absmax", "F32", {2}, kOne});
+  tensors.push_back({"l.weight.nested_quant_map", "F32", {256}, kOne});
+  EXPECT_THAT(Damage(config, tensors), IsEmpty());
+  tensors[4].element = BytesOf<float>({-1});
+  EXPECT_THAT(Damage(config, tensors), ElementsAre(HasSubstr("element 0 is -1")));
+  tensors.resize(3);
   EXPECT_THAT(Damage(config, tensors), ElementsAre(HasSubstr("quant_state.bitsandbytes__nf4")));
 }
 

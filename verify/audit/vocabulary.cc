@@ -27,7 +27,8 @@ int64_t SmallestVocabulary(const JsonElement& element, int depth) {
   for (const auto& [key, value] : object) {
     int64_t size = 0;
     if (!value.get(size)) {
-      if (key != "vocab_size" && !key.ends_with("_vocab_size")) continue;
+      const bool is_of_types = key == "type_vocab_size";  // of BERT's segments
+      if ((key != "vocab_size" && !key.ends_with("_vocab_size")) || is_of_types) continue;
     } else {
       size = SmallestVocabulary(value, depth + 1);
     }
@@ -38,8 +39,8 @@ int64_t SmallestVocabulary(const JsonElement& element, int depth) {
 
 bool IsOverVocabulary(const std::string& name) {
   static const std::regex kNames(
-      R"(^(.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|lm_head|embed_out))"
-      R"(\.weight$)");
+      R"(^((.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|lm_head|embed_out))"
+      R"(|(model\.)?shared|backbone\.embeddings)\.weight$)");
   // Files of ranks have the rows of ranks, and the file's name before the tensor's.
   return name.find('/') == std::string::npos && name.size() < 1000 &&
          std::regex_match(name, kNames);

@@ -52,6 +52,8 @@ std::string_view EndOfScale(Dialect dialect) {
       return "scales";
     case Dialect::kBitsAndBytes4:
       return ".absmax";
+    case Dialect::kBitsAndBytes8:
+      return "SCB";
     default:
       return "_scale";
   }
@@ -266,8 +268,11 @@ std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const s
   const std::optional<std::string> base = Without(name, EndOfScale(scheme.dialect));
   if (!base) return {};
   if (scheme.dialect == Dialect::kBlockFp8 || scheme.dialect == Dialect::kMxfp4) return base;
+  const bool is_behind_module = base->empty() || base->ends_with(".");
   if (scheme.dialect == Dialect::kAwq || scheme.dialect == Dialect::kGptq)
-    return base->empty() || base->ends_with(".") ? base : std::nullopt;
+    return is_behind_module ? base : std::nullopt;
+  if (scheme.dialect == Dialect::kBitsAndBytes8)
+    return is_behind_module ? std::optional(*base + "weight") : std::nullopt;
   return base->ends_with("weight") ? base : std::nullopt;
 }
 

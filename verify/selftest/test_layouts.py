@@ -256,3 +256,10 @@ class Layouts(CommandTest):
         self.assertIn("not judged: quantised weights", remark)
         self.write("m/config.json", {"vocab_size": 9})
         self.damaged(shard, "expected at least the 9 rows")
+
+    def test_a_sealed_file_that_is_missing_is_named(self):
+        for name in ("x", "y"):
+            self.put(f"m/{name}.safetensors", name)
+        self.assert_exit(self.shardproof("seal", "m"), 0)
+        (self.dir / "m/y.safetensors").unlink()
+        self.damaged("m", "file 'y.safetensors': sealed, found none", "tensor 'y': sealed as")

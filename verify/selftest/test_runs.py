@@ -74,6 +74,32 @@ class Runs(CommandTest):
         (self.dir / "run/last").symlink_to("checkpoint-200")
         self.run_of(0)
 
+    def test_what_callbacks_keep_is_no_part_of_the_model(self):
+        """As Lightning writes it: scores of the best files, and random states."""
+        (self.dir / "run").mkdir()
+        for step, value in ((1, 1.0), (2, 2.0), (3, 2.0)):
+            scores = {f"step={n}.ckpt": torch.tensor(n / 7) for n in range(step, step + 2)}
+            torch.save(
+                {"state_dict": {"w": torch.full((4,), value)}, "global_step": step,
+                 "callbacks": {"ModelCheckpoint": {"best_k_models": scores}},
+                 "rng_states": {"torch": torch.full((2,), step)}},
+                self.dir / f"run/step={step}.ckpt")  # fmt: skip
+        (found,) = self.run_of(1)["findings"]
+        self.assertIn("step=3.ckpt: expected training to have changed the model since", found)
+
+    def test_links_to_steps(self):
+        for step in (10, 20):
+            self.trainer(step)
+        (self.dir / "run/last").symlink_to("checkpoint-20")
+        (self.dir / "run/best").symlink_to("checkpoint-10")
+        self.run_of(0)
+        (self.dir / "run/last").unlink()
+        for target, said in (("checkpoint-10", "newest"), ("checkpoint-30", "that is there")):
+            (self.dir / "run/last").symlink_to(target)
+            (found,) = self.run_of(1)["findings"]
+            self.assertIn(said, found)
+            (self.dir / "run/last").unlink()
+
     def test_a_killed_save(self):
         self.trainer(100, ranks=4)
         at = self.trainer(200, ranks=4)
