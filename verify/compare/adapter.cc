@@ -88,6 +88,9 @@ Status Adapter::Add(const formats::StoredTensor& tensor, const Checkpoint& base)
     Part& part = parts_[name];
     part.embeds = embeds_a || embeds_b;
     (is_a ? part.a : part.b) = &tensor;
+  } else if (TakeEnd(name, ".base_layer")) {  // of an embedding, which is saved with its adapter
+    name += ".weight";
+    parts_[name].base = &tensor;
   } else {
     name = tensor.name.starts_with(kPrefix) ? tensor.name.substr(kPrefix.size()) : tensor.name;
     parts_[name].whole = &tensor;
@@ -105,7 +108,7 @@ Result<Adapter> Adapter::Of(const std::string& directory, const Checkpoint& file
   SP_TRY(adapter.ReadConfig(directory + "/adapter_config.json"));
   for (const formats::StoredTensor& tensor : files.tensors()) SP_TRY(adapter.Add(tensor, a));
   for (const auto& [name, part] : adapter.parts_) {
-    if (part.whole != nullptr || (part.a != nullptr && part.b != nullptr)) continue;
+    if (part.whole != nullptr || (part.a == nullptr) == (part.b == nullptr)) continue;
     return BadInput(fmt::format("{}: expected lora_A and lora_B for {}, found only {}",
                                 adapter.where_, Quote(name),
                                 Quote(part.a != nullptr ? part.a->name : part.b->name)));
@@ -129,6 +132,8 @@ Result<ViewPtr> Adapter::View(const formats::StoredTensor& tensor) const {
   if (found == parts_.end()) return maps::Stored(tensor);
   const Part& part = found->second;
   if (part.whole != nullptr) return maps::Stored(*part.whole);
+  const formats::StoredTensor& base = part.base != nullptr ? *part.base : tensor;
+  if (part.a == nullptr) return maps::Stored(base);
   ViewPtr a = maps::Stored(*part.a);
   ViewPtr b = maps::Stored(*part.b);
   if (a->shape.size() != 2 || b->shape.size() != 2) {
@@ -143,7 +148,7 @@ Result<ViewPtr> Adapter::View(const formats::StoredTensor& tensor) const {
     SP_ASSIGN(a, maps::Permute(b, {1, 0}));
     b = a_turned;
   }
-  auto merged = maps::Merged(maps::Stored(tensor), a, b, factor);
+  auto merged = maps::Merged(maps::Stored(base), a, b, factor);
   if (!merged.ok()) return merged.error().While(where_ + ": " + Quote(tensor.name));
   return merged;
 }

@@ -24,6 +24,7 @@ class Adapter {
   struct Part {
     const formats::StoredTensor* a = nullptr;
     const formats::StoredTensor* b = nullptr;
+    const formats::StoredTensor* base = nullptr;  ///< what it is merged into, in place of A's
     const formats::StoredTensor* whole = nullptr;
     bool embeds = false;
   };

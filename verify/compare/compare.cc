@@ -440,6 +440,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
     run.result.suggested_map = suggestion.map;
   }
   run.result.only_in_a = std::move(applied.only_in_a);
+  run.result.lacking = std::move(applied.lacking);
   run.result.only_in_b = std::move(applied.only_in_b);
   CompareValues(run, map);
   Conclude(run.result);

@@ -68,6 +68,7 @@ struct CompareResult {
   std::string cast;
   std::vector<TensorDifference> differences;  ///< sorted by tensor
   std::vector<std::string> only_in_a;         ///< sorted
+  std::vector<std::string> lacking;  ///< names without which a rule was left out, a line each
   std::vector<std::string> only_in_b;
   std::string suggested_map;  ///< text of a map file that would pair the names, or empty
   std::string suggestion;     ///< what that map does, in words

@@ -63,6 +63,7 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"cast", result.cast},
           {"differences", std::move(differences)},
           {"only_in_a", result.only_in_a},
+          {"lacking", result.lacking},
           {"only_in_b", result.only_in_b},
           {"suggestion", result.suggestion},
           {"suggested_map", result.suggested_map},

@@ -97,7 +97,7 @@ std::string DifferenceText(const TensorDifference& difference) {
 
 std::string NamesText(const std::string& title, const std::vector<std::string>& names) {
   if (names.empty()) return "";
-  std::string text = fmt::format("\nonly in {}:\n", title);
+  std::string text = fmt::format("\n{}:\n", title);
   for (size_t i = 0; i < names.size() && i < kNamesShownMax; ++i) {
     text += "  " + oracle::Printable(names[i]) + "\n";
   }
@@ -136,7 +136,8 @@ std::string CompareText(const CompareResult& result) {
                         result.differences.size() - kDifferencesShownMax);
   }
   text += UnitsText(result);
-  text += NamesText("A", result.only_in_a) + NamesText("B", result.only_in_b);
+  text += NamesText("only in A", result.only_in_a) + NamesText("only in B", result.only_in_b) +
+          NamesText("rules that were left out", result.lacking);
   if (!result.suggested_map.empty()) {
     text += fmt::format("\n{}. These rules would pair them (save them, then --map FILE):\n{}",
                         oracle::Printable(result.suggestion), result.suggested_map);

@@ -1,8 +1,12 @@
 // Why B is not what a map computes: a scale or an adapter applied in another way.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "verify/compare/bounds.h"
 #include "verify/compare/diagnose.h"
+#include "verify/maps/numbers.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -19,6 +23,27 @@ struct Alternative {
   Result<maps::ViewPtr> view;
   std::string explanation;
 };
+
+/// By what factor B's beginning has the adapter; nothing if it has none of it.
+Result<std::optional<double>> FactorLike(const Inputs& inputs, const Held& held) {
+  const View& a = *held.a;
+  const uint64_t count = std::min(kBeginning, a.Elements());
+  std::vector<maps::Number> merged(count), weight(count), seen(count);
+  for (const auto& [view, out] :
+       {std::pair(&a, &merged), {a.parts[0].get(), &weight}, {held.b.get(), &seen}}) {
+    const Reader numbers = maps::ToNumbers(inputs.Open(*view, UnitOf(*held.b->dtype)), false, 0);
+    if (numbers->elements() < count) return std::optional<double>();
+    SP_TRY(numbers->Read(0, count, reinterpret_cast<char*>(out->data())));
+  }
+  double squares = 0, products = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const double delta = merged[i].value - weight[i].value;
+    squares += delta * delta;
+    products += delta * (seen[i].value - weight[i].value);
+  }
+  const double factor = a.number * products / squares;
+  return std::isfinite(factor) ? std::optional(factor) : std::nullopt;
+}
 
 /// A merge gone wrong: by another factor, the other way round, or of another module's adapter.
 void AddMerges(const Held& held, const std::vector<Held>& all,
@@ -61,6 +86,15 @@ Result<std::string> DiagnoseStep(const Inputs& inputs, const Held& held,
   std::vector<Alternative> alternatives;
   if (a.kind == View::Kind::kMerged) {
     AddMerges(held, all, alternatives);
+    SP_ASSIGN(const auto like, FactorLike(inputs, held));
+    const auto rank = static_cast<double>(a.parts[1]->shape[0]);
+    for (const double by : {rank, std::sqrt(rank)}) {  // lora_alpha is a whole number
+      const double factor = std::round(like.value_or(0) * by) / by;
+      alternatives.push_back({maps::Merged(a.parts[0], a.parts[1], a.parts[2], factor),
+                              fmt::format("B has the adapter merged by a factor of {:.6g}, where "
+                                          "its config gives {:.6g}",
+                                          factor, a.number)});
+    }
   } else if (a.kind == View::Kind::kScaled) {
     alternatives.push_back({a.parts[0], "B is not scaled"});
     const auto inverse = maps::Arithmetic(maps::Constant(1), '/', a.parts[1]);

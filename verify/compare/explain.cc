@@ -48,16 +48,16 @@ std::string Explain(const ExplainInput& input) {
     Pattern pattern;
     bool is_turned = false;
   };
-  constexpr Way kWays[] = {{AllZeros},       {NeverWritten},  {FlippedBit},       {ByteSwapped},
-                           {Rounded},        {OneMore},       {RowsPermuted},     {ElementsSwapped},
-                           {Transposed},     {Shifted},       {SameBitFlipped},   {Multiplied},
-                           {AllZeros, true}, {Rounded, true}, {Transposed, true}, {Stretch}};
+  constexpr Way kWays[] = {{AllZeros},         {NeverWritten}, {FlippedBit},     {ByteSwapped},
+                           {Rounded},          {OneMore},      {RowsPermuted},   {ElementsSwapped},
+                           {Transposed},       {Shifted},      {SameBitFlipped}, {CutOff},
+                           {Inverted},         {Multiplied},   {AllZeros, true}, {Rounded, true},
+                           {Transposed, true}, {Stretch}};
   std::string sentence;
   for (const Way& way : kWays) {
     const Sentence found = way.pattern(way.is_turned ? turned : *images);
     if (!found) continue;
-    sentence =
-        (way.is_turned ? "the other way round, what is expected seen from here: " : "") + *found;
+    sentence = (way.is_turned ? "the expected values may be the wrong ones: " : "") + *found;
     break;
   }
   if (sentence.empty()) sentence = NoPattern(*images);

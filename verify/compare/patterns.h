@@ -48,6 +48,8 @@ Sentence SameBitFlipped(const Images& images);
 Sentence ByteSwapped(const Images& images);
 Sentence Rounded(const Images& images);
 Sentence OneMore(const Images& images);
+Sentence CutOff(const Images& images);
+Sentence Inverted(const Images& images);
 Sentence Multiplied(const Images& images);
 Sentence Transposed(const Images& images);
 Sentence RowsPermuted(const Images& images);

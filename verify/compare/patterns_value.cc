@@ -15,6 +15,7 @@ using oracle::DtypeInfo;
 using oracle::LoadBits;
 using oracle::NumberKind;
 
+constexpr uint64_t kFewestCutOff = 8;      // elements: fewer may be so by chance
 constexpr uint64_t kFewestMultiplied = 4;  // elements: fewer may be multiples by chance
 
 bool AllAre(std::string_view bytes, char value) {
@@ -141,6 +142,37 @@ Sentence OneMore(const Images& images) {
     }
   }
   return std::nullopt;
+}
+
+/// What a cast that cuts bits off makes of values that were to be rounded: each element that
+/// differs is the number before, towards zero.
+Sentence CutOff(const Images& images) {
+  const DtypeInfo& dtype = *images.dtype;
+  if (dtype.kind != NumberKind::kFloat || dtype.bytes > 2 || images.differing < kFewestCutOff)
+    return std::nullopt;
+  for (uint64_t i = 0; i < images.elements; ++i) {
+    if (!images.Differs(i)) continue;
+    if (Bits(images.Expected(i), dtype) != Bits(images.Seen(i), dtype) + 1) return std::nullopt;
+  }
+  return fmt::format("cut off, not rounded: {} elements are one step of {} nearer to zero",
+                     images.differing, dtype.name);
+}
+
+/// Each element is 1 divided by the expected one.
+Sentence Inverted(const Images& images) {
+  const DtypeInfo& dtype = *images.dtype;
+  if (dtype.kind != NumberKind::kFloat || images.differing < kFewestMultiplied) return std::nullopt;
+  const double step = std::ldexp(2.0, -dtype.format.mantissa_bits);
+  bool is_any_far = false;  // of numbers near 1 nothing tells
+  for (uint64_t i = 0; i < images.elements; ++i) {
+    const double expected = oracle::DecodeFloat(dtype.format, Bits(images.Expected(i), dtype));
+    const double seen = oracle::DecodeFloat(dtype.format, Bits(images.Seen(i), dtype));
+    if (!(std::fabs(seen * expected - 1) <= step)) return std::nullopt;
+    is_any_far = is_any_far || std::fabs(seen) > 2 * std::fabs(expected) ||
+                 std::fabs(expected) > 2 * std::fabs(seen);
+  }
+  if (!is_any_far) return std::nullopt;
+  return "every element is 1 divided by the expected one";
 }
 
 Sentence Multiplied(const Images& images) {

@@ -218,12 +218,16 @@ class Applier {
     const auto look = [&](Evaluator& evaluator, const std::vector<Expression>& side,
                           std::vector<std::string>& there, std::set<std::string>& named) -> Status {
       complete = true;
+      std::string missing;
       for (const Expression& expression : side) {
         SP_ASSIGN(const Evaluator::Named names, evaluator.NamesIn(expression, instance.captures));
         complete = complete && names.missing.empty();
+        if (missing.empty() && !names.missing.empty()) missing = names.missing[0];
         there.insert(there.end(), names.there.begin(), names.there.end());
         named.insert(names.there.begin(), names.there.end());
       }
+      if (!missing.empty() && !there.empty())
+        lacks_.push_back({there[0], missing, &evaluator == &of_a_});
       return Ok();
     };
     SP_TRY(look(of_a_, instance.rule->left, there_a, named_a_));
@@ -362,6 +366,11 @@ class Applier {
     }
     applied_.only_in_a.assign(unpaired_a_.begin(), unpaired_a_.end());
     applied_.only_in_b.assign(unpaired_b_.begin(), unpaired_b_.end());
+    for (const auto& [there, missing, is_of_a] : lacks_) {
+      if ((is_of_a ? unpaired_a_ : unpaired_b_).count(there) == 0) continue;
+      applied_.lacking.push_back(fmt::format("{} lacks {}, which the map joins with {}",
+                                             is_of_a ? "A" : "B", Quote(missing), Quote(there)));
+    }
     // Of the names of a rule that was left out, others may have paired some.
     std::set_intersection(incomplete_a_.begin(), incomplete_a_.end(), unpaired_a_.begin(),
                           unpaired_a_.end(), std::back_inserter(applied_.incomplete_a));
@@ -400,6 +409,12 @@ class Applier {
   std::set<std::string> unpaired_a_;
   std::set<std::string> unpaired_b_;
   std::set<std::string> incomplete_a_;
+  struct Lack {
+    std::string there;
+    std::string missing;
+    bool is_of_a;
+  };
+  std::vector<Lack> lacks_;
 };
 
 }  // namespace

@@ -50,6 +50,8 @@ struct Applied {
   std::vector<std::string> only_in_b;
   /// Of only_in_a, sorted: a rule joins them with tensors that A lacks, and B has what it makes.
   std::vector<std::string> incomplete_a;
+  /// Of names that are only in one, a line for each rule and captures: which name is missing.
+  std::vector<std::string> lacking;
   std::vector<Gap> gaps;
   uint64_t left_out_a = 0;  ///< elements that the map says are held against nothing
   uint64_t left_out_b = 0;

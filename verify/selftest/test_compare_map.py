@@ -101,6 +101,9 @@ class Map(Mapped):
             document = self.compare(left, changed, 1, rule)
             found = [(d["tensor"], d["index"]) for d in document["differences"]]
             self.assertEqual(found, [("l.1.up", 62)])
+        del left["l.1.experts.4.up"]
+        document = self.compare(left, stacked, 1, "stack(l.{l}.experts.{e}.up) -> l.{l}.up")
+        self.assertIn("A lacks 'l.1.experts.4.up'", document["lacking"][0])
 
     def test_sizes_of_config_json(self):
         left = {"q": f32([8, 3], seed=1), "k": f32([4, 3], seed=2)}

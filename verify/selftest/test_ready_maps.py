@@ -220,10 +220,10 @@ class Ready(CommandTest):
             (flat.roll(100), "shifted by 100 elements"),
             (torch.cat([torch.zeros(5), flat[:-5]]), "shifted by 5 elements"),
             (torch.cat([flat[:192], torch.zeros(3), flat[192:-3]]), "from element 192 on"),
-            (torch.cat([flat[:192], torch.zeros(192)]), "the other way round.*192 to 383"),
+            (torch.cat([flat[:192], torch.zeros(192)]), "values may be the wrong ones.*192 to 383"),
             (torch.zeros(384), "the expected side is all zeros"),
-            (flat.bfloat16().float(), "the other way round.*BF16"),
-            (right.T.flatten(), "the other way round.*transposed"),
+            (flat.bfloat16().float(), "values may be the wrong ones.*BF16"),
+            (right.T.flatten(), "values may be the wrong ones.*transposed"),
             (0.01 * flat, "100 times"),
             (of[up.replace("1.mlp", "0.mlp")], "A's is another tensor of B's.*0.mlp.up_proj"),
             (right[:12].clone(), "the first 12 rows are A's, 12 more"),
@@ -322,13 +322,18 @@ class Ready(CommandTest):
             model.save_pretrained(self.dir / base)
             config = peft.LoraConfig(r=3, lora_alpha=4, init_lora_weights=False, **more)
             adapted = peft.get_peft_model(model, config)
-            adapted.save_pretrained(self.dir / adapter, save_embedding_layers=False)
+            adapted.save_pretrained(self.dir / adapter)  # with the embedding that it adapts
             adapted.merge_and_unload().save_pretrained(self.dir / merged)
             document = self.judged("compare", base, merged, "--adapter", adapter, code=0)
             self.assertGreater(document["computed"], 2)
             self.judged("compare", base, base, "--adapter", adapter, code=1)
             if number == 0:
                 self.merge_mistakes()
+                path = self.dir / adapter / "adapter_config.json"
+                path.write_text(path.read_text().replace('"lora_alpha": 4', '"lora_alpha": 11'))
+                wrong = self.judged("compare", base, merged, "--adapter", adapter, code=1)
+                self.assertIn("by a factor of 1.33333, where its config gives 3.66667",
+                              wrong["differences"][0]["explanation"])  # fmt: skip
 
     def merge_mistakes(self):
         """By the layers of PEFT's own files: what each does with the product of the second layer's
