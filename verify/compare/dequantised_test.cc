@@ -55,7 +55,7 @@ class DequantisedTest : public ::testing::Test {
   }
 
   /// What the unit stands for, each times `factor`.
-  std::string WriteSource(const std::vector<float>& scales, float factor = 1) {
+  static std::vector<float> Values(const std::vector<float>& scales, float factor = 1) {
     const std::string codes = Codes(8, 16);
     std::vector<float> values;
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -63,7 +63,11 @@ class DequantisedTest : public ::testing::Test {
       const size_t block = i / 16 / 4 * 2 + i % 16 / 8;
       values.push_back(std::ldexp(scales[block], power) * factor);
     }
-    return Write("source", {PlannedBytes("l.weight", "F32", {8, 16}, Floats(values))});
+    return values;
+  }
+  std::string WriteSource(const std::vector<float>& scales, float factor = 1) {
+    return Write("source",
+                 {PlannedBytes("l.weight", "F32", {8, 16}, Floats(Values(scales, factor)))});
   }
 
   CompareResult Run(const std::string& a, const std::string& b, bool dequantised = true) {
@@ -178,6 +182,27 @@ TEST_F(DequantisedTest, MapsTakePartsOfUnits) {
   ASSERT_TRUE(parts.ok()) << parts.error().message;
   EXPECT_EQ(parts.value().verdict, Verdict::kPass);
   EXPECT_EQ(parts.value().elements, whole.elements);
+}
+
+TEST_F(DequantisedTest, PartsInAnotherOrderAreExplained) {
+  const std::vector<float> values = Values(scales_);
+  const std::vector<float> first(values.begin(), values.begin() + 64);
+  const std::vector<float> second(values.begin() + 64, values.end());
+  const std::string source = Write("parts", {PlannedBytes("g", "F32", {4, 16}, Floats(first)),
+                                             PlannedBytes("u", "F32", {4, 16}, Floats(second))});
+  CompareOptions options;
+  options.dequantised = true;
+  const std::string unit = WriteUnit("b", scales_);
+  for (const auto& [map, verdict] : {std::pair("cat(g, u) -> l.weight", Verdict::kPass),
+                                     {"cat(u, g) -> l.weight", Verdict::kFail}}) {
+    options.maps = {map};
+    const auto result = Compare(source, unit, options);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result.value().verdict, verdict);
+    if (verdict == Verdict::kPass) continue;
+    EXPECT_THAT(result.value().differences.at(0).explanation,
+                HasSubstr("the parts in the order g, u"));
+  }
 }
 
 TEST_F(DequantisedTest, FloatsOfTwoDtypesAreWithinHalfAStepOfEach) {

@@ -1,6 +1,7 @@
 // Why two tensors differ, when the answer takes more than their two images side by side.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "src/core/result.h"
@@ -22,9 +23,12 @@ Result<bool> BeginsWithOneValue(const Inputs& inputs, const maps::View& view);
 /// from the stretch around it. \error kBadInput on a short read.
 Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t first);
 
+/// Whether B is what a view of A's gives.
+using IsB = std::function<Result<bool>(const maps::View& view)>;
+
 /// Whether B has the parts that a map puts together in another order, or joined where they should
 /// be interleaved; else empty. \error kBadInput on a short read.
-Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held);
+Result<std::string> DiagnoseOrder(const maps::Held& held, const IsB& is_b);
 
 /// Whether B has what the map makes for another of B's tensors; else empty. \pre neither is
 /// computed. \param all  what is compared.

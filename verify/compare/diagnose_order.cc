@@ -76,12 +76,6 @@ Result<Joined> JoinedOf(const View& view) {
   return joined;
 }
 
-/// Whether B is this; what cannot be made is not.
-Result<bool> IsB(const Inputs& inputs, const Result<ViewPtr>& view, const View& b) {
-  if (!view.ok() || view.value()->shape != b.shape) return false;
-  return AreEqual(*inputs.Open(*view.value()), *inputs.Open(b));
-}
-
 std::string FirstName(const View& view) { return oracle::Printable(NameOf(view)); }
 
 std::string ListOf(const std::vector<ViewPtr>& parts) {
@@ -100,7 +94,8 @@ Result<std::string> DiagnoseMapped(const Inputs& inputs, const maps::Held& held,
     const bool may_be = &other != &held && !other.a->Computes() && !other.b->Computes() &&
                         other.a->dtype == held.b->dtype;
     if (!may_be) continue;
-    SP_ASSIGN(const bool is_its, IsB(inputs, other.a, *held.b));
+    if (other.a->shape != held.b->shape) continue;
+    SP_ASSIGN(const bool is_its, AreEqual(*inputs.Open(*other.a), *inputs.Open(*held.b)));
     if (is_its)
       return fmt::format("B has the values of {}, of A's {}", FirstName(*other.b),
                          FirstName(*other.a));
@@ -108,10 +103,14 @@ Result<std::string> DiagnoseMapped(const Inputs& inputs, const maps::Held& held,
   return std::string();
 }
 
-Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held) {
+Result<std::string> DiagnoseOrder(const maps::Held& held, const IsB& is_b) {
+  const auto fits = [&](const Result<ViewPtr>& view) -> Result<bool> {
+    if (!view.ok() || view.value()->shape != held.b->shape) return false;
+    return is_b(*view.value());
+  };
   SP_ASSIGN(const Joined joined, JoinedOf(*held.a));
   const size_t count = joined.parts.size();
-  if (count < 2 || count > kPartsMax || held.b->Computes()) return std::string();
+  if (count < 2 || count > kPartsMax) return std::string();
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
   do {
@@ -119,14 +118,13 @@ Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held) 
     for (const size_t part : order) parts.push_back(joined.parts[part]);
     const bool same_order = std::is_sorted(order.begin(), order.end());
     const std::string what = same_order ? "the parts" : "the parts in the order " + ListOf(parts);
-    SP_ASSIGN(const bool apart, IsB(inputs, maps::Join(parts, joined.dim), *held.b));
+    SP_ASSIGN(const bool apart, fits(maps::Join(parts, joined.dim)));
     if (apart) {
       return fmt::format("B has {}{}", what,
                          joined.groups > 1 ? ", one behind the other and not by groups" : "");
     }
     for (int64_t groups = 2; groups <= kGroupsMax; ++groups) {
-      SP_ASSIGN(const bool grouped,
-                IsB(inputs, maps::Interleave(parts, joined.dim, groups), *held.b));
+      SP_ASSIGN(const bool grouped, fits(maps::Interleave(parts, joined.dim, groups)));
       if (grouped) return fmt::format("B has {} in {} groups", what, groups);
     }
   } while (std::next_permutation(order.begin(), order.end()));

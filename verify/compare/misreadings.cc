@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "verify/compare/bounds.h"
+#include "verify/compare/diagnose.h"
 #include "verify/maps/numbers.h"
 #include "verify/oracle/quote.h"
 
@@ -191,6 +192,11 @@ Result<std::string> Explain(const Inputs& inputs, const maps::Held& held, const 
   if (!candidates.words().empty() || pair.beyond == 0) return candidates.words();
   SP_TRY(TryTensors(inputs, *held.a, candidates));
   if (!candidates.words().empty()) return candidates.words();
+  SP_ASSIGN(const std::string order, DiagnoseOrder(held, [&](const View& view) -> Result<bool> {
+              SP_TRY(candidates.Try(OpenNumbers(inputs, view), false, "it is B"));
+              return !candidates.words().empty();
+            }));
+  if (!order.empty()) return order;
   SP_ASSIGN(const std::string rows, RowsInAnotherOrder(*a, *b, candidates.at()));
   if (!rows.empty()) return rows;
   return DiagnoseNumbers(*a, *b);
