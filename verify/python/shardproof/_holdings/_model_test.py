@@ -229,6 +229,26 @@ def test_a_buffer_that_is_assigned_anew_may_be_a_statistic():
     assert held["mean"].accumulates and not held["step"].accumulates
 
 
+@pytest.mark.parametrize(
+    ("counts", "can_be_one"),
+    [
+        (torch.zeros(4, dtype=torch.int64), True),
+        (torch.zeros(4, dtype=torch.int32), True),
+        (torch.zeros(1, dtype=torch.int64), False),  # a place in a queue
+        (torch.zeros((), dtype=torch.int64), False),  # a number of steps
+        (torch.zeros(4, dtype=torch.uint8), False),  # codes
+        (torch.zeros(4, dtype=torch.bool), False),
+    ],
+)
+def test_several_counts_that_are_added_to_may_be_a_statistic(counts, can_be_one):
+    model = nn.Module()
+    model.register_buffer("seen", counts)
+    assert not by_name(model)["seen"].accumulates
+    for _ in range(2):
+        counts |= torch.ones_like(counts)
+    assert by_name(model)["seen"].accumulates == can_be_one
+
+
 def test_a_buffer_that_is_loaded_with_the_parameters_is_none():
     model = Mean()
     by_name(model)

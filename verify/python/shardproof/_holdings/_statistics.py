@@ -14,6 +14,7 @@ from ._seen import Seen
 _OF_BATCHES = "tokens_per_expert"
 # Theirs, and DeepSeek's: a router adds it to its scores, and each step changes it alike everywhere.
 _BALANCES = re.compile("expert_bias|e_score_correction_bias")
+_COUNTS = (torch.int32, torch.int64)
 _PLAIN = (torch.Tensor, nn.Buffer)
 _STATES_OF_RNG = (5056, 16)  # bytes: of the CPU's, of a GPU's
 # Of torch.ao and torchao, for quantisation-aware training. By name: they are slow to import.
@@ -108,13 +109,19 @@ def may_be_one(module, name, tensor, persistent, replaced: int) -> bool:
     replaced: how often another tensor took its place."""
     if isinstance(module, nn.SyncBatchNorm) or _BALANCES.search(name):
         return False
-    is_replaced = tensor.is_floating_point() and replaced >= (1 if persistent else 2)
+    is_replaced = _can_be_one(tensor) and replaced >= (1 if persistent else 2)
     return is_replaced or _is_rewritten(tensor, 2 if persistent else 3)
 
 
 def _is_rewritten(tensor, times=2) -> bool:
-    """Whether a tensor of floats was written in place, as a statistic is at every step and weights
-    that are loaded once are not."""
+    """Whether a tensor was written in place, as a statistic is at every step and weights that are
+    loaded once are not."""
     if type(tensor) not in _PLAIN or tensor.is_inference():
         return False
-    return tensor.is_floating_point() and tensor._version >= times
+    return _can_be_one(tensor) and tensor._version >= times
+
+
+def _can_be_one(tensor) -> bool:
+    """Floats, or several counts, as of the tokens for each expert. A single integer is a number of
+    steps or a place in a queue, and bytes are codes: these are the same on all ranks."""
+    return tensor.is_floating_point() or (tensor.dtype in _COUNTS and tensor.numel() > 1)
