@@ -25,7 +25,7 @@ std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit, bool is_refe
   for (const MemorySample& sample : memory.samples) {
     if (sample.anonymous_bytes <= memory.idle_bytes + limit) continue;
     return fmt::format(", first exceeded after {:.0f} ms, {} `{}`", sample.time_ms,
-                       is_reference ? "working on" : "after", sample.stage);
+                       is_reference ? "working on" : "since", sample.stage);
   }
   return "";
 }
