@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Twin {
   DeclaredModel model;
   std::map<std::string, FileTensor> values;  ///< of tensors that have one
   std::vector<OptimizerGroup> groups;        ///< of its optimizer, if it has one
+  std::set<std::string> added;               ///< tensors that a framework adds to the model
   std::vector<std::string> on_meta;          ///< tensors that the plain path has left without one
 };
 

@@ -11,6 +11,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::UnorderedElementsAre;
 
 const std::string kOne = BytesOf<float>({1, 2, 3, 4});
 const std::string kTwo = BytesOf<float>({5, 6, 7, 8});
@@ -168,6 +170,15 @@ TEST_F(TwinTest, ATiedNameIsHeldAgainstTheOtherOnesKey) {
   const OracleRecord record = Consulted();
   EXPECT_TRUE(record.twin->unheld.empty());
   EXPECT_EQ(record.twin->held, 2u);
+}
+
+TEST_F(TwinTest, WhatAFrameworkAddsIsDeclaredOnlyIfTheFilesAreAskedForIt) {
+  Add("a", "F32", {4}, kOne);
+  Add("lora", "F32", {4}, kTwo);
+  twin_.added = {"a", "lora"};
+  EXPECT_THAT(Consulted().declared, UnorderedElementsAre(Key("a")));
+  twin_.keys.missing = {"lora"};
+  EXPECT_THAT(Consulted().declared, UnorderedElementsAre(Key("a"), Key("lora")));
 }
 
 TEST(TwinFromTest, ATwinThatSaysWhyItIsNoneIsQuoted) {

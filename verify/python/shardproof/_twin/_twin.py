@@ -97,7 +97,7 @@ def _pieces(case, tensors, plain) -> dict:
     entries = {key: file for file, key in case.entries()}
     owners: dict[int, list] = {}
     for held in tensors:
-        if held.persistent and not (case.adapter and held.also):
+        if held.persistent and (not held.also or held.name in entries):
             owners.setdefault(id(held.owner), []).append(held)
     lacking, used = [], set()
     for names in owners.values():
@@ -129,7 +129,7 @@ def _absent(model, present) -> list[str]:
     files hold anything of the model under its names."""
     names: dict[int, list[str]] = {}
     for held in _model.tensors_of(model):
-        if held.persistent:
+        if held.persistent and (not held.also or held.name in present):
             names.setdefault(id(held.owner), []).append(held.name)
     groups = list(names.values())
     if not any(name in present for group in groups for name in group):
