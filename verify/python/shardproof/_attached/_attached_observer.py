@@ -51,6 +51,7 @@ class AttachedObserver(Observer):
         super().__init__(writer, place, "values", [], listens=False)
         self.former: dict[int, Seen] = {}
         self.digests: dict[str, str] = {}  # of what was observed last
+        self._options: dict[int, dict[str, str]] = {}  # of groups, by id: to be on record
 
     def _state_what_is_said(self, model, said):
         return self.said(model)
@@ -81,6 +82,18 @@ class AttachedObserver(Observer):
         strangers = [{**each, "was": ""} for each in strangers]  # of a model that may be another's
         values = self._values_of(read, optimizer, said)
         self._writer.optimizer(groups, strangers, values, claims=False)
+
+    def keep_options(self, optimizer):
+        """A step has ended that is observed later, when a schedule may have changed them."""
+        for group, _ in _optimizer.groups_in(optimizer):
+            self._options[id(group)] = super()._options_of(group)
+
+    def forget_options(self):
+        self._options.clear()
+
+    def _options_of(self, group):
+        kept = self._options.get(id(group))
+        return super()._options_of(group) if kept is None else dict(kept)
 
     def was_replaced(self, parameter) -> bool:
         known = self.former.get(id(parameter))

@@ -238,8 +238,11 @@ def test_a_step_of_copies_is_observed_once_the_next_begins(job):
         copied.grad = torch.ones_like(copied)
     followed.step(optimizer)
     assert [stage for stage, _, _ in followed.stages()] == ["ready", "ready"]
+    optimizer.param_groups[0]["lr"] = 0.05  # by a schedule
     followed.step(optimizer)
     assert [(s, n) for s, n, _ in followed.stages()][2:] == [("stepped", 1)] * 2
+    rates = [each["groups"][0]["options"]["lr"] for each in followed.records("optimizer")]
+    assert rates == ["0.1", "0.1"]  # as it was in that step
     followed.ending()
     assert [(s, n) for s, n, _ in followed.stages()][4:] == [("stepped", 2)] * 2
 

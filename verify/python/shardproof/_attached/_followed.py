@@ -245,6 +245,8 @@ class Followed:
                 model.awaits = self._is_unfinished(model)
                 if not model.awaits:
                     self._step(model)
+                elif model.observer is not None:
+                    model.observer.keep_options(self._optimizers_of(model))
 
     def _is_unfinished(self, model) -> bool:
         """Whether parts of a step come from elsewhere: what optimizers step is no parameter of the
@@ -329,6 +331,7 @@ class Followed:
         if model.modules():
             model.observed_step = model.steps
             self._observe(model, "stepped", model.steps)
+            model.observer.forget_options()
 
     @_without_warnings()
     def _observe(self, model, stage, step=0, with_optimizer=True):

@@ -118,7 +118,8 @@ def _accelerator(told, module):
     def after(result, given, arguments, named):
         told.wrapped(_modules_in(result), None)
 
-    listen(module.Accelerator, "prepare", after=after)
+    for name in ("prepare", "prepare_model"):
+        listen(module.Accelerator, name, after=after)
 
 
 def _module(told, module):

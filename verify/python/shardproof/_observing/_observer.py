@@ -243,7 +243,7 @@ class Observer:
         owners = {**_optimizer.copied_parameters(read, optimizer), **owners}
         groups, strangers = [], []
         for number, (of, group, held_by_it) in enumerate(_optimizer.groups_by_optimizer(optimizer)):
-            options = {str(key): _text(value) for key, value in group.items() if key != "params"}
+            options = self._options_of(group)
             if of:
                 options["<optimizer>"] = of
             names = []
@@ -255,6 +255,9 @@ class Observer:
                                       "shape": list(parameter.shape)})  # fmt: skip
             groups.append({"options": options, "parameters": names})
         return groups, strangers
+
+    def _options_of(self, group) -> dict[str, str]:
+        return {str(key): _text(value) for key, value in group.items() if key != "params"}
 
     def _values_of(self, read, optimizer, said) -> dict[str, str]:
         values = {
