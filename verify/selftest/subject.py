@@ -30,7 +30,7 @@ EXIT_CODES = {"pass": (0,), "fail": (1, 4), "inconclusive": (3,)}
 def literal(path, name):
     """The literal that a file assigns to a name, without running it; None if it does not."""
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == name:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
             return ast.literal_eval(node.value)
     return None
 
