@@ -92,7 +92,7 @@ class AttachedObserver(Observer):
         self._options.clear()
 
     def _options_of(self, group):
-        kept = self._options.get(id(group))
+        kept = self._options.get(id(group)) if self.stage == "stepped" else None
         return super()._options_of(group) if kept is None else dict(kept)
 
     def was_replaced(self, parameter) -> bool:

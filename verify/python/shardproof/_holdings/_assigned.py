@@ -43,9 +43,9 @@ def _is_given(method, name) -> bool:
     """Whether it is a method of an object that has to be given something else."""
     if name.startswith("__") or name.lstrip("_").startswith(_ONCE):
         return False
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    needed = code.co_argcount - len(getattr(method, "__defaults__", None) or ()) if code else 0
-    return needed > 1
+    function = inspect.unwrap(method)
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_argcount - len(function.__defaults__ or ()) > 1
 
 
 @functools.cache

@@ -35,8 +35,9 @@ class Normalised(nn.Module):
     def set_limit(self, limit):
         self.limit = limit
 
-    def double(self):
-        self.limit = 2 * self.limit
+    @torch.no_grad()
+    def multiply(self, factor=2):
+        self.limit = factor * self.limit
 
     @torch.no_grad()
     @unhurried

@@ -29,9 +29,14 @@ def parameters_alike(module):
     """What such a wrapper keeps equal: pairs of the name within it and the parameter, the latter
     under each of its names."""
     if (state := _state_of_replicate(module)) is not None:
-        kept = {*map(id, state._param_list)}
+        kept = state._param_list
+        if not state.has_initialized:
+            _, ignored = state._init_args
+            left = {id(each) for inner in ignored for each in inner.parameters()}
+            kept = [each for each in module.parameters() if id(each) not in left]
+        alike = {*map(id, kept)}
         for name, parameter in module.named_parameters(remove_duplicate=False):
-            if id(parameter) in kept or not state.has_initialized:
+            if id(parameter) in alike:
                 yield name, parameter
         return
     ignored = getattr(module, "parameters_to_ignore", ())

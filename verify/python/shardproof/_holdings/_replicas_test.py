@@ -1,9 +1,11 @@
-"""Which buffers of a DDP were put anew since its last forward pass began."""
+"""What a wrapper keeps equal, and which buffers of a DDP were put anew since its last forward pass
+began."""
 
 import torch
 from torch import nn
+from torch.distributed._composable import replicate
 
-from shardproof._holdings._replicas import buffers_anew
+from shardproof._holdings._replicas import buffers_anew, parameters_alike
 
 
 class Net(nn.Module):
@@ -41,3 +43,10 @@ def test_a_model_that_was_loaded_has_none():
 
 def test_what_nothing_wraps_has_none():
     assert buffers_anew(Net()) == set()
+
+
+def test_replicate_keeps_equal_what_it_was_not_told_to_ignore():
+    """Before its first forward pass, at which a DDP is made."""
+    model = nn.ModuleDict({"shared": nn.Linear(2, 2), "own": nn.Linear(2, 2)})
+    replicate(model, ignored_modules=[model["own"]])
+    assert [name for name, _ in parameters_alike(model)] == ["shared.weight", "shared.bias"]
