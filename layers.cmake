@@ -95,18 +95,19 @@ shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
 shardproof_module(NAME formats FOLDERS verify/formats
   DEPENDS core text pickle oracle process simdjson::simdjson isal fmt::fmt)
 # How the tensors of one checkpoint become those of another: the language of maps, and its views.
-shardproof_module(NAME maps FOLDERS verify/maps DEPENDS core oracle formats fmt::fmt)
+shardproof_module(NAME maps FOLDERS verify/maps
+  DEPENDS core oracle formats simdjson::simdjson fmt::fmt)
 # Quantised weights: which tensors are one, and the numbers that they stand for.
 shardproof_module(NAME quantised FOLDERS verify/quantised
   DEPENDS pattern oracle formats maps simdjson::simdjson fmt::fmt)
-# Two checkpoints, tensor by tensor.
-shardproof_module(NAME compare FOLDERS verify/compare
-  DEPENDS core verdict oracle formats maps quantised simdjson::simdjson
-    nlohmann_json::nlohmann_json fmt::fmt)
 # One checkpoint: whether it is whole, and sealed.
 shardproof_module(NAME audit FOLDERS verify/audit
-  DEPENDS core digest evidence oracle formats maps quantised compare process
+  DEPENDS core text digest evidence oracle formats maps quantised process
     nlohmann_json::nlohmann_json fmt::fmt)
+# Two checkpoints, tensor by tensor.
+shardproof_module(NAME compare FOLDERS verify/compare
+  DEPENDS core text verdict oracle formats maps quantised audit
+    simdjson::simdjson nlohmann_json::nlohmann_json fmt::fmt)
 
 # ---- Processes and disks; none of it needs LibTorch ----------------------------------------------
 # System calls of other programs, seen and changed.

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <set>
 
+#include "src/text/amounts.h"
 #include "verify/audit/beside.h"
 #include "verify/audit/integrity.h"
 #include "verify/audit/reading.h"
 #include "verify/audit/units.h"
 #include "verify/audit/vocabulary.h"
-#include "verify/compare/amounts.h"
 #include "verify/formats/beside.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/listing.h"

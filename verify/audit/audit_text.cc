@@ -5,8 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "src/text/amounts.h"
 #include "verify/audit/audit.h"
-#include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {

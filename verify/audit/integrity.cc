@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "src/text/amounts.h"
 #include "verify/audit/sha256.h"
-#include "verify/compare/amounts.h"
 #include "verify/evidence/line_file.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/input_file.h"

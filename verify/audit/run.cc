@@ -10,9 +10,9 @@
 #include <regex>
 #include <set>
 
+#include "src/text/amounts.h"
 #include "verify/audit/counter.h"
 #include "verify/audit/reading.h"
-#include "verify/compare/amounts.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 

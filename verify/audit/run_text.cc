@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "src/text/amounts.h"
 #include "verify/audit/run.h"
-#include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {

@@ -8,7 +8,6 @@
 
 #include "src/core/result.h"
 #include "src/digest/digest.hpp"
-#include "verify/compare/compare.h"
 
 namespace shardproof {
 
@@ -31,12 +30,5 @@ struct Seal {
 
 /// \error kBadInput: no seal, a damaged one, or one of another version.
 Result<Seal> ReadSeal(const std::string& path);
-
-/// Holds the seals of two checkpoints against each other, by name, dtype, shape and digest, and
-/// reads nothing of the checkpoints. Each path is a seal, or a checkpoint that has one.
-/// \param options  the prefixes below_a and below_b alone. \error kBadInput: no seal, or a damaged
-///   one.
-Result<CompareResult> CompareSeals(const std::string& a, const std::string& b,
-                                   const CompareOptions& options);
 
 }  // namespace shardproof

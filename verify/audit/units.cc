@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <map>
 
+#include "src/text/amounts.h"
 #include "verify/audit/scale_values.h"
-#include "verify/compare/amounts.h"
-#include "verify/compare/model_config.h"
+#include "verify/maps/model_config.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 #include "verify/quantised/quant_state.h"
@@ -262,7 +262,7 @@ class Units {
 }  // namespace
 
 void HoldUnits(const StoredCheckpoint& checkpoint, AuditResult& result) {
-  const Quantisation quantisation = ReadQuantisation(compare::ConfigFolder(result.path));
+  const Quantisation quantisation = ReadQuantisation(maps::ConfigFolder(result.path));
   if (quantisation.file.empty()) return;
   const std::string name = std::filesystem::path(result.path).filename();
   const bool is_whole = oracle::IsDirectory(result.path) || name == "model.safetensors" ||

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <regex>
 
-#include "verify/compare/model_config.h"
+#include "verify/maps/model_config.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
 #include "verify/oracle/quote.h"
@@ -50,8 +50,8 @@ bool IsOverVocabulary(const std::string& name) {
 
 void HoldVocabulary(AuditResult& result) {
   simdjson::dom::parser parser;
-  const auto config = oracle::FindJson(parser, compare::ConfigFolder(result.path) + "/config.json",
-                                       kConfigBytesMax);
+  const auto config =
+      oracle::FindJson(parser, maps::ConfigFolder(result.path) + "/config.json", kConfigBytesMax);
   if (!config) return;
   const int64_t vocabulary = SmallestVocabulary(*config, 0);
   for (const AuditedTensor& tensor : result.tensors) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "verify/compare/model_config.h"
+#include "verify/maps/model_config.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -22,7 +22,7 @@ void TakeBelow(const std::string& below, std::vector<Named>& list) {
 
 std::string MethodOf(const std::string& path) {
   if (path.ends_with(".gguf")) return "if its GGUF holds blocks of codes";
-  const Quantisation quantisation = ReadQuantisation(ConfigFolder(path));
+  const Quantisation quantisation = ReadQuantisation(maps::ConfigFolder(path));
   if (quantisation.file.empty()) return "";
   return fmt::format("{} by {}", oracle::Printable(quantisation.method), quantisation.file);
 }
@@ -62,7 +62,7 @@ Status Checkpoint::Take(const std::string& path, const std::string& below) {
 
 Status Checkpoint::MakeUnits(const std::string& path) {
   const auto open = [this](const formats::StoredTensor& tensor) { return ReadStored(tensor, 0); };
-  const Quantisation quantisation = ReadQuantisation(ConfigFolder(path));
+  const Quantisation quantisation = ReadQuantisation(maps::ConfigFolder(path));
   const bool is_unknown =
       !quantisation.file.empty() &&
       (quantisation.schemes.empty() ||

@@ -12,15 +12,15 @@
 #include <thread>
 #include <tuple>
 
+#include "src/text/amounts.h"
 #include "verify/compare/adapter.h"
-#include "verify/compare/amounts.h"
 #include "verify/compare/bounds.h"
 #include "verify/compare/dequantised.h"
 #include "verify/compare/diagnose.h"
-#include "verify/compare/model_config.h"
 #include "verify/compare/streams.h"
 #include "verify/compare/suggest.h"
 #include "verify/formats/beside.h"
+#include "verify/maps/model_config.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 #include "verify/verdict/values.h"
@@ -425,7 +425,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
     SP_ASSIGN(adapter, compare::Adapter::Of(options.adapter, *inputs.adapter, inputs.a));
     side_a.view = [&](const formats::StoredTensor& tensor) { return adapter->View(tensor); };
   }
-  SP_ASSIGN(maps::Applied applied, maps::Apply(map, side_a, side_b, compare::ConfigOf({a, b})));
+  SP_ASSIGN(maps::Applied applied, maps::Apply(map, side_a, side_b, maps::ConfigOf({a, b})));
   Comparison run{inputs, applied.held};
   run.result.a = a;
   run.result.b = b;

@@ -95,10 +95,16 @@ struct CompareResult {
 
 /// Compares every tensor of `a` with the one of the same name (or by the map) in `b`.
 /// \error kBadInput, one line: an unreadable or malformed checkpoint or map, a map that does not
-/// fit
-///   the two checkpoints, an unknown dtype to cast to.
+/// fit the two checkpoints, an unknown dtype to cast to.
 Result<CompareResult> Compare(const std::string& a, const std::string& b,
                               const CompareOptions& options = {});
+
+/// Holds the seals of two checkpoints against each other, by name, dtype, shape and digest, and
+/// reads nothing of the checkpoints. Each path is a seal, or a checkpoint that has one.
+/// \param options  the prefixes below_a and below_b alone. \error kBadInput: no seal, or a damaged
+///   one.
+Result<CompareResult> CompareSeals(const std::string& a, const std::string& b,
+                                   const CompareOptions& options);
 
 /// For a terminal: the verdict, the differences, names on one side only, what was compared.
 std::string CompareText(const CompareResult& result);

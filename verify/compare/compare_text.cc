@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "verify/compare/amounts.h"
+#include "src/text/amounts.h"
 #include "verify/compare/compare.h"
 #include "verify/oracle/quote.h"
 

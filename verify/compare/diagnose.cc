@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "verify/compare/amounts.h"
+#include "src/text/amounts.h"
 #include "verify/compare/explain.h"
 #include "verify/compare/streams.h"
 #include "verify/oracle/quote.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "verify/compare/checkpoint.h"
-#include "verify/compare/model_config.h"
 #include "verify/maps/apply.h"
+#include "verify/maps/model_config.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -31,7 +31,7 @@ Result<std::vector<std::string>> UnlikeLines(const std::string& reference, const
   SP_ASSIGN(const compare::Checkpoint b, compare::Checkpoint::Open(path));
   SP_ASSIGN(const maps::Applied applied, maps::Apply(map, {"A", a.tensors(), nullptr, &a.values()},
                                                      {"B", b.tensors(), nullptr, &b.values()},
-                                                     compare::ConfigOf({reference, path})));
+                                                     maps::ConfigOf({reference, path})));
   std::vector<std::string> lines;
   for (const maps::Held& held : applied.held) {
     if (Alike(*held.a, *held.b)) continue;

@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "verify/compare/amounts.h"
+#include "src/text/amounts.h"
 #include "verify/compare/name_template.h"
 #include "verify/compare/streams.h"
 #include "verify/compare/suggest_joined.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "src/text/amounts.h"
 #include "verify/audit/config_fit.h"
 #include "verify/audit/integrity.h"
 #include "verify/audit/run.h"
@@ -18,7 +19,6 @@
 #include "verify/cli/common/places.h"
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/outcomes.h"
-#include "verify/compare/amounts.h"
 #include "verify/compare/like.h"
 #include "verify/formats/archive.h"
 #include "verify/oracle/listing.h"

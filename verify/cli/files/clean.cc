@@ -4,10 +4,10 @@
 
 #include <ctime>
 
+#include "src/text/amounts.h"
 #include "src/text/printable.h"
 #include "verify/cli/common/app.h"
 #include "verify/cli/files/files.h"
-#include "verify/compare/amounts.h"
 #include "verify/retention/leftovers.h"
 
 namespace shardproof {

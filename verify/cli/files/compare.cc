@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "verify/audit/seal_reader.h"
 #include "verify/cli/common/app.h"
 #include "verify/cli/common/gating.h"
 #include "verify/cli/common/places.h"

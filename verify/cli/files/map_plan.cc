@@ -10,7 +10,7 @@
 #include "verify/cli/common/app.h"
 #include "verify/cli/common/places.h"
 #include "verify/cli/files/files.h"
-#include "verify/compare/model_config.h"
+#include "verify/maps/model_config.h"
 #include "verify/maps/pairs.h"
 #include "verify/oracle/json.h"
 
@@ -148,7 +148,7 @@ Result<json> Planned(const std::string& text) {
   const maps::Side side_a{"the checkpoint", tensors_a};
   const maps::Side side_b{"the model", tensors_b};
   SP_ASSIGN(const maps::Applied applied,
-            maps::Apply(rules, side_a, side_b, compare::ConfigOf(configs)));
+            maps::Apply(rules, side_a, side_b, maps::ConfigOf(configs)));
   return PlanOf(applied);
 }
 

@@ -4,6 +4,7 @@
 
 #include "verify/audit/audit.h"
 #include "verify/audit/seal_reader.h"
+#include "verify/compare/compare.h"
 #include "verify/formats/archive.h"
 
 namespace shardproof {

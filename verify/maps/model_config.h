@@ -6,7 +6,7 @@
 
 #include "verify/maps/apply.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 
 /// The folder of the config.json that belongs to a checkpoint: its own, or the one that its file is
 /// in.
@@ -15,6 +15,6 @@ std::string ConfigFolder(const std::string& checkpoint);
 /// Whole numbers of the config.json files of these checkpoints: what the first one has, and what
 /// another one has must not be another number. \error kBadInput of a field that none has, that is
 /// no whole number, or that is two numbers.
-maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints);
+ConfigField ConfigOf(const std::vector<std::string>& checkpoints);
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

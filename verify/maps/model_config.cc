@@ -1,4 +1,4 @@
-#include "verify/compare/model_config.h"
+#include "verify/maps/model_config.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = 16u << 20;
@@ -45,7 +45,7 @@ std::string ConfigFolder(const std::string& checkpoint) {
   return folder.empty() ? "." : folder;
 }
 
-maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints) {
+ConfigField ConfigOf(const std::vector<std::string>& checkpoints) {
   return [checkpoints](const std::string& field) -> Result<int64_t> {
     std::optional<int64_t> number;
     std::string source;
@@ -67,4 +67,4 @@ maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints) {
   };
 }
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps
