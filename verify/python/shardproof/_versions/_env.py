@@ -42,17 +42,22 @@ def python_of(spec: str, base: str, say) -> str:
     if (folder / _COMPLETE).exists():
         return str(python)
     say(f"making the environment of {spec}, once")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)  # one that was not completed
-    _make(folder, base, purelib)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # one that was not completed
+        _make(folder, base, purelib)
         if is_checkout:
             _put_first(folder, whole)
         else:
             _install(folder, base, spec, torch_version)
         (folder / _COMPLETE).write_text(f"{spec}\n")
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise Unavailable(
+                f"{folder.parent}: cannot hold the environment of {spec}: {error.strerror}; "
+                "set XDG_CACHE_HOME to another folder"
+            ) from error
         raise
     return str(python)
 

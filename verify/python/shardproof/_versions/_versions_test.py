@@ -221,3 +221,11 @@ def test_a_release_that_is_nowhere_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(_env.Unavailable, match="pip cannot install nothing-such==1.0"):
         _env.python_of("nothing-such==1.0", sys.executable, print)
     assert not list(tmp_path.rglob("nothing-such*"))
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    cache = tmp_path / "file"
+    cache.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with pytest.raises(_env.Unavailable, match=r"cannot hold the environment .*XDG_CACHE_HOME"):
+        _env.python_of(str(tmp_path), sys.executable, lambda text: None)
