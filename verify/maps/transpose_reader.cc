@@ -1,8 +1,13 @@
 // Two dims of a tensor swapped, in slabs: a row of the result is a column of the file, so as many
 // columns as fit are read together.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "verify/maps/tensor_reader.h"
@@ -12,7 +17,7 @@ namespace shardproof::maps {
 namespace {
 
 // Half as much takes a third longer: every row of a slab is a read of its own.
-constexpr uint64_t kSlabBytesMax = 16u << 20;
+constexpr uint64_t kSlabBytesMax = 32u << 20;
 
 std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
   std::swap(shape[a], shape[b]);
@@ -23,24 +28,40 @@ uint64_t Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   return oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0);
 }
 
-/// Memory of slabs whose readers are done, for the next ones of the thread: fresh pages cost as
-/// much as what is read into them.
+struct Freed {
+  void operator()(char* memory) const { std::free(memory); }
+};
+using Slab = std::unique_ptr<char, Freed>;
+
+/// Memory for one slab, in huge pages where the system has them: each column of a slab is written
+/// on a page of its own, and there are more columns than the processor remembers small pages.
+Slab MakeSlab() {
+  constexpr size_t kHugePage = 2u << 20;
+  static_assert(kSlabBytesMax % kHugePage == 0);
+  Slab slab(static_cast<char*>(std::aligned_alloc(kHugePage, kSlabBytesMax)));
+  if (!slab) throw std::bad_alloc();
+  ::madvise(slab.get(), kSlabBytesMax, MADV_HUGEPAGE);
+  return slab;
+}
+
+/// Slabs whose readers are done, for the next ones of the thread: fresh pages cost as much as what
+/// is read into them.
 class SpareSlabs {
  public:
-  std::vector<char> Take() {
-    if (slabs_.empty()) return {};
-    std::vector<char> slab = std::move(slabs_.back());
+  Slab Take() {
+    if (slabs_.empty()) return MakeSlab();
+    Slab slab = std::move(slabs_.back());
     slabs_.pop_back();
     return slab;
   }
 
-  void Give(std::vector<char> slab) {
-    if (slab.capacity() > 0 && slabs_.size() < kMost) slabs_.push_back(std::move(slab));
+  void Give(Slab slab) {
+    if (slab && slabs_.size() < kMost) slabs_.push_back(std::move(slab));
   }
 
  private:
   static constexpr size_t kMost = 2;  // of both sides of a comparison
-  std::vector<std::vector<char>> slabs_;
+  std::vector<Slab> slabs_;
 };
 
 thread_local SpareSlabs spare_slabs;
@@ -62,19 +83,19 @@ class TransposeReader : public TensorReader {
   Status Read(uint64_t start, uint64_t count, char* out) override {
     if (column_elements_ * width() > kSlabBytesMax) return ReadSingly(start, count, out);
     while (count > 0) {
-      if (start < slab_start_ || start >= slab_start_ + slab_.size() / width()) {
+      if (start < slab_start_ || start >= slab_start_ + slab_elements_) {
         SP_TRY(LoadSlab(start / column_elements_));
       }
       const uint64_t within = start - slab_start_;
-      const uint64_t step = std::min(count, slab_.size() / width() - within);
-      std::memcpy(out, slab_.data() + within * width(), step * width());
+      const uint64_t step = std::min(count, slab_elements_ - within);
+      std::memcpy(out, slab_.get() + within * width(), step * width());
       start += step;
       count -= step;
       out += step * width();
     }
     if (start == elements()) {  // of many that are joined, one after the other holds a slab
       spare_slabs.Give(std::move(slab_));
-      slab_ = {};
+      slab_elements_ = 0;
       strip_ = {};
     }
     return Ok();
@@ -92,8 +113,8 @@ class TransposeReader : public TensorReader {
     const uint64_t fitting = std::max<uint64_t>(1, kSlabBytesMax / (column_elements_ * width()));
     const uint64_t taken = std::min(fitting, columns_ - column);
     const uint64_t run = inner_ * width();
-    if (slab_.empty()) slab_ = spare_slabs.Take();
-    slab_.resize(taken * column_elements_ * width());
+    if (!slab_) slab_ = spare_slabs.Take();
+    slab_elements_ = taken * column_elements_;
     strip_.resize(taken * run);
     slab_start_ = flat * column_elements_;
     if (inner_ == 1 && between_ == 1) return LoadMatrix(outer, column, taken);
@@ -102,7 +123,7 @@ class TransposeReader : public TensorReader {
         SP_TRY(base_->Read(BaseIndex(outer, row, middle, column), taken * inner_, strip_.data()));
         for (uint64_t i = 0; i < taken; ++i) {
           const uint64_t to = i * column_elements_ + (middle * rows_ + row) * inner_;
-          std::memcpy(slab_.data() + to * width(), strip_.data() + i * run, run);
+          std::memcpy(slab_.get() + to * width(), strip_.data() + i * run, run);
         }
       }
     }
@@ -122,7 +143,7 @@ class TransposeReader : public TensorReader {
         SP_TRY(base_->Read(BaseIndex(outer, row + i, 0, column), taken * (count / reads),
                            strip_.data() + i * taken * width()));
       }
-      char* const to = slab_.data() + row * width();
+      char* const to = slab_.get() + row * width();
       switch (width()) {
         case 1:
           Turn<uint8_t>(strip_.data(), count, taken, to, rows_);
@@ -168,7 +189,8 @@ class TransposeReader : public TensorReader {
   uint64_t columns_;
   uint64_t inner_;
   uint64_t column_elements_;
-  std::vector<char> slab_;
+  Slab slab_;
+  uint64_t slab_elements_ = 0;
   std::vector<char> strip_;
   uint64_t slab_start_ = 0;
 };
