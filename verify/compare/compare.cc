@@ -140,14 +140,18 @@ Status AddValueDifference(Comparison& run, const Held& held, compare::TensorRead
   } else {
     if (!held.b->Computes()) {
       const auto is_b = [&](const View& view) {
-        return compare::AreEqual(*run.inputs.Open(view), *run.inputs.Open(*held.b));
+        Reader ordered = run.inputs.Open(view);
+        if (view.dtype != held.b->dtype) ordered = Cast(std::move(ordered), *held.b->dtype);
+        return compare::AreEqual(*ordered, b);
       };
       SP_ASSIGN(difference.explanation, compare::DiagnoseOrder(held, is_b));
     }
     if (difference.explanation.empty()) {
       SP_ASSIGN(difference.explanation, compare::DiagnoseMapped(run.inputs, held, run.pairs));
     }
-    if (difference.explanation.empty() && !held.a->Computes()) {
+    // Of zeros it matters more that they are zeros than where else the right ones are.
+    SP_ASSIGN(const bool is_one_value, compare::BeginsWithOneValue(run.inputs, *held.b));
+    if (difference.explanation.empty() && !held.a->Computes() && !is_one_value) {
       SP_ASSIGN(const std::string in_b,
                 compare::FindSameValues(run.inputs, run.inputs.b, *held.a, NameOf(*held.b)));
       if (!in_b.empty())

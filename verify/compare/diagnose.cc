@@ -91,7 +91,8 @@ struct Lengths {
 };
 
 std::optional<Lengths> LengthsOf(const maps::ViewPtr& a, const maps::ViewPtr& b) {
-  if (a->shape.size() != b->shape.size() || a->shape.empty()) return std::nullopt;
+  const bool may_be = a->shape.size() == b->shape.size() && a->Elements() > 0 && b->Elements() > 0;
+  if (!may_be || a->shape.empty()) return std::nullopt;
   Lengths lengths;
   while (a->shape[lengths.dim] == b->shape[lengths.dim]) ++lengths.dim;
   std::vector<int64_t> shape = a->shape;

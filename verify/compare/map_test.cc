@@ -83,7 +83,7 @@ class MapTest : public ::testing::Test {
 TEST_F(MapTest, RenamesAndPrefixes) {
   ExpectPass({Noise("module.a", 9, 1), Noise("b", 9, 2), Noise("module.c", 9, 3)},
              {Noise("model.a", 9, 1), Noise("b", 9, 2), Noise("see", 9, 3)},
-             "# a test\nmodule.c -> see\nmodule.{rest*} -> model.{rest*}\n");
+             "\xef\xbb\xbf# a test\r\nmodule.c -> see\nmodule.{rest*} -> model.{rest*}\r\n");
 }
 
 TEST_F(MapTest, ConcatenatesAlongAnyDimOnEitherSide) {
@@ -104,6 +104,32 @@ TEST_F(MapTest, PartsInTheWrongOrderDiffer) {
   EXPECT_EQ(result.value().differences[0].source, "cat(k, q)");
   EXPECT_THAT(result.value().differences[0].explanation,
               HasSubstr("B has the parts in the order q, k"));
+}
+
+TEST_F(MapTest, PartsInTheWrongOrderDifferAlsoAfterACast) {
+  const auto floats = [](const std::string& name, const std::vector<float>& values) {
+    return PlannedBytes(name, "F32", {static_cast<int64_t>(values.size())},
+                        {reinterpret_cast<const char*>(values.data()), 4 * values.size()});
+  };
+  const std::vector<float> one(40'000, 1), two(40'000, 2);
+  std::string twos, ones;
+  for (size_t i = 0; i < one.size(); ++i) {
+    ones += std::string("\x80\x3f", 2);
+    twos += std::string("\x00\x40", 2);
+  }
+  EXPECT_TRUE(
+      oracle::WriteSafetensors(directory_ / "a", {floats("q", one), floats("k", two)}).ok());
+  EXPECT_TRUE(oracle::WriteSafetensors(directory_ / "b",
+                                       {PlannedBytes("qk", "BF16", {80'000}, twos + ones)})
+                  .ok());
+  CompareOptions options;
+  options.maps = {"cat(q, k) -> qk"};
+  options.cast = "BF16";
+  const auto result = Compare(directory_ / "a", directory_ / "b", options);
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result.value().differences.size(), 1u);
+  EXPECT_THAT(result.value().differences[0].explanation,
+              HasSubstr("B has the parts in the order k, q"));
 }
 
 TEST_F(MapTest, ADifferenceIsNamedWhereItIsStored) {
@@ -286,6 +312,7 @@ TEST_F(MapTest, MalformedMapsAreErrors) {
   EXPECT_THAT(error("a.{1} -> b"), HasSubstr("a capture such as {l}"));
   EXPECT_THAT(error("\"a -> b"), HasSubstr("a second double quote"));
   EXPECT_THAT(error("a! -> b"), HasSubstr("found '!'"));
+  EXPECT_THAT(error("\xc3\xa9 -> b"), HasSubstr("found '\xc3\xa9'"));
   EXPECT_THAT(error("a ? -> b"), HasSubstr("expected '->', found '?'"));
   EXPECT_THAT(error("a[1.5] -> b"), HasSubstr("a whole number"));
   EXPECT_THAT(error("cat(a, dim=0, dim=1) -> b"), HasSubstr("expected dim= once"));

@@ -190,6 +190,7 @@ Sentence Multiplied(const Images& images) {
   const double factor = number(images.Seen(largest)) / number(images.Expected(largest));
   if (!std::isfinite(factor) || factor == 0) return std::nullopt;
   const double step = std::ldexp(2.0, -dtype.format.mantissa_bits);
+  if (std::fabs(factor - 1) <= step) return std::nullopt;  // so are roundings
   for (uint64_t i = 0; i < images.elements; ++i) {
     const double expected = number(images.Expected(i)) * factor, seen = number(images.Seen(i));
     const double smallest = std::numeric_limits<float>::min();  // below, steps are no part of it

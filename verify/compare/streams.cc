@@ -67,6 +67,7 @@ Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_e
 }
 
 Result<bool> AreEqual(TensorReader& a, TensorReader& b) {
+  if (a.width() != b.width() || a.elements() != b.elements()) return false;
   bool all_equal = true;
   SP_TRY(Walk(a, b, [&](uint64_t, uint64_t, const char*, const char*, bool equal) {
     all_equal = equal;

@@ -23,7 +23,7 @@ struct Difference {
 /// payload). \error kBadInput if a file ends early.
 Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal);
 
-/// Whether all bits agree; stops at the first that does not. \pre as CountDifferences.
+/// Whether all bits agree; stops at the first that does not. Dtypes of two widths do not.
 Result<bool> AreEqual(TensorReader& a, TensorReader& b);
 
 /// Whether b[j, i] == a[i, j] at many places of two matrices, `shape` being a's. False for a matrix

@@ -148,11 +148,16 @@ class Applier {
         named = true;
         const std::vector<Captures> matches = Matches(pattern, side, taken);
         if (matches.empty() && outcome.ok() && !NamesValue(pattern, side)) {
+          const Side& other = &side == &a_ ? b_ : a_;
+          const std::string exchanged =
+              Matches(pattern, other, {}).empty()
+                  ? ""
+                  : fmt::format("; {} has such a name: are A and B exchanged?", other.name);
           outcome = BadInput(pattern.Names().empty()
-                                 ? fmt::format("expected the name of a tensor of {}, found {}",
-                                               side.name, Quote(pattern.Text()))
-                                 : fmt::format("expected names of {} like {}, found none",
-                                               side.name, Quote(pattern.Text())));
+                                 ? fmt::format("expected the name of a tensor of {}, found {}{}",
+                                               side.name, Quote(pattern.Text()), exchanged)
+                                 : fmt::format("expected names of {} like {}, found none{}",
+                                               side.name, Quote(pattern.Text()), exchanged));
         }
         const std::set<std::string> own = pattern.Names();
         if (!std::includes(own.begin(), own.end(), shared.begin(), shared.end())) return;

@@ -290,7 +290,8 @@ Status ParseLine(const std::string& line, const std::string& where, Map& map) {
 Result<Map> ParseMap(const std::string& where, const std::string& text) {
   Map map;
   int number = 0;
-  for (size_t begin = 0; begin <= text.size();) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8, as editors write it
+  for (size_t begin = text.starts_with(kMark) ? kMark.size() : 0; begin <= text.size();) {
     size_t end = text.find('\n', begin);
     if (end == std::string::npos) end = text.size();
     std::string line = text.substr(begin, end - begin);

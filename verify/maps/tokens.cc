@@ -43,10 +43,12 @@ class Lexer {
     if ((c == '-' || c == '/') && alone) return Sign(1);
     if (c == '{' || IsNamed(c)) return Name();
     if (std::strchr("()[],:=&+*?", c) != nullptr && c != '\0') return Sign(1);
+    size_t length = 1;  // with all bytes of a character of UTF-8
+    while (at_ + length < line_.size() && (line_[at_ + length] & 0xc0) == 0x80) ++length;
     return BadInput(
         fmt::format("expected a name or a sign, found {}; names with other characters "
                     "stand in double quotes",
-                    oracle::Quote(std::string(1, c))));
+                    oracle::Quote(line_.substr(at_, length))));
   }
 
   Token Sign(size_t length) {
