@@ -112,6 +112,12 @@ Reader Checkpoint::ReadUnit(const quantised::Unit& unit, quantised::Misreading m
   return quantised::Dequantise(unit, open, misreading);
 }
 
+Reader Checkpoint::ReadRearranged(const quantised::Unit& unit, const std::string& part,
+                                  const quantised::Rearrangement& rearrangement) const {
+  const auto open = [this](const formats::StoredTensor& tensor) { return ReadStored(tensor, 0); };
+  return quantised::DequantiseRearranged(unit, open, part, rearrangement);
+}
+
 Reader Checkpoint::Read(const formats::StoredTensor& tensor, uint64_t window_bytes) const {
   const quantised::Unit* unit = UnitOf(tensor);
   return unit == nullptr ? ReadStored(tensor, window_bytes)

@@ -47,6 +47,9 @@ class Checkpoint {
   const std::map<std::string, quantised::Unit>& units() const { return units_; }
   /// \pre the unit's parts are of this checkpoint. \returns null as quantised::Dequantise.
   Reader ReadUnit(const quantised::Unit& unit, quantised::Misreading misreading) const;
+  /// The same of one whose part lies otherwise.
+  Reader ReadRearranged(const quantised::Unit& unit, const std::string& part,
+                        const quantised::Rearrangement& rearrangement) const;
   /// The method by which it is quantised, if that is not known: "hqq by config.json"; else empty.
   const std::string& unknown_method() const { return unknown_method_; }
   /// Tensors beside quantised weights that are about activations; they were left out.

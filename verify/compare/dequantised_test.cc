@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "verify/compare/compare.h"
 #include "verify/oracle/fixture_files.h"
@@ -132,11 +134,47 @@ TEST_F(DequantisedTest, MistakesOfScalesAreExplained) {
   const std::string source = WriteSource(scales_);
   EXPECT_THAT(Explanation(source, WriteUnit("b", {1, 2, 8, 4})), HasSubstr("inverted"));
   EXPECT_THAT(Explanation(source, WriteUnit("b", {1, 0.125, 0.5, 0.25})),
-              HasSubstr("the scales are transposed"));
+              HasSubstr("the scales transposed"));
   EXPECT_THAT(Explanation(source, WriteUnit("b", {0.5, 1, 0.25, 0.125})),
               HasSubstr("neighbour block"));
   EXPECT_THAT(Explanation(WriteUnit("b", scales_), WriteSource({1, 1, 1, 1})),
               HasSubstr("the scales were left out"));
+}
+
+TEST_F(DequantisedTest, PartsThatLieOtherwiseAreExplained) {
+  const std::string source = WriteSource(scales_);
+  const std::string codes = Codes(8, 16);
+  const std::string swapped = codes.substr(64) + codes.substr(0, 64);
+  EXPECT_THAT(Explanation(source, WriteUnit("b", scales_, swapped)),
+              HasSubstr("B holds the codes with their halves along dim 0 swapped"));
+  std::string reversed = Floats(scales_);
+  for (size_t at = 0; at < reversed.size(); at += 4)
+    std::reverse(reversed.begin() + static_cast<std::ptrdiff_t>(at),
+                 reversed.begin() + static_cast<std::ptrdiff_t>(at) + 4);
+  std::vector<float> scales(4);
+  std::memcpy(scales.data(), reversed.data(), reversed.size());
+  EXPECT_THAT(Explanation(source, WriteUnit("b", scales)),
+              HasSubstr("B holds the scales with the bytes of each element reversed"));
+  EXPECT_THAT(Explanation(WriteUnit("b", scales), source),
+              HasSubstr("B was made from the scales with the bytes of each element reversed"));
+}
+
+TEST_F(DequantisedTest, ScalesThatAreWrongInNoSimpleWayAreToldFromTheNumbers) {
+  const int64_t rows = 64, columns = 64;
+  const std::string codes = Codes(64, 64);
+  const auto unit = [&](const std::string& name, const std::vector<float>& scales) {
+    return Write(name,
+                 {PlannedBytes("l.weight", "F8_E4M3", {rows, columns}, codes),
+                  PlannedBytes("l.weight_scale_inv", "F32", {4, 4}, Floats(scales))},
+                 R"({"quant_method": "fp8", "weight_block_size": [16, 16]})");
+  };
+  std::vector<float> right(16), wrong(16);
+  for (size_t i = 0; i < 16; ++i) {
+    right[i] = 1 + 0.37f * static_cast<float>(i * i);
+    wrong[i] = 40 - 0.9f * static_cast<float>(i * 7 % 16);
+  }
+  EXPECT_THAT(Explanation(unit("a", right), unit("b", wrong)),
+              HasSubstr("the codes fit and the scales do not; elements 0 to 15 are"));
 }
 
 TEST_F(DequantisedTest, OneCodeThatIsWrongIsNamedWithItsPlace) {

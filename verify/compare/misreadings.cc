@@ -6,6 +6,7 @@
 
 #include "verify/compare/bounds.h"
 #include "verify/compare/diagnose.h"
+#include "verify/compare/proportion.h"
 #include "verify/maps/numbers.h"
 #include "verify/oracle/quote.h"
 
@@ -17,6 +18,7 @@ using quantised::Misreading;
 
 constexpr size_t kFewest = 8;  // elements: fewer may fit by chance
 constexpr size_t kTriedFirst = kFewest;
+constexpr size_t kFewestRearranged = 32;  // of many orders, one may fit a few by chance
 constexpr double kMostWithin = 0.9;
 constexpr double kEnergyLess = 8;
 constexpr double kErrorsLess = 0.5;
@@ -86,6 +88,24 @@ const quantised::Unit* UnitOf(const Checkpoint& checkpoint, const View& view) {
   return unit != nullptr && unit->unknown.empty() ? unit : nullptr;
 }
 
+/// The parts of the unit, lying otherwise.
+Status TryRearranged(const Checkpoint& checkpoint, const quantised::Unit& unit, bool of_b,
+                     Candidates& candidates) {
+  if (candidates.at().size() < kFewestRearranged) return Ok();
+  for (const auto& [part, words] :
+       {std::pair("scale", "scales"), {"codes", "codes"}, {"zero", "zero points"}}) {
+    const formats::StoredTensor* stored = unit.Part(part);
+    if (stored == nullptr || unit.scheme.dialect == Dialect::kGguf) continue;
+    const auto width = static_cast<uint64_t>(oracle::FindDtype(stored->dtype)->bytes);
+    for (const auto& each : quantised::RearrangementsOf(stored->shape, width)) {
+      SP_TRY(candidates.Try(
+          checkpoint.ReadRearranged(unit, part, each), of_b,
+          fmt::format("B {} the {} {}", of_b ? "holds" : "was made from", words, each.words)));
+    }
+  }
+  return Ok();
+}
+
 /// The parts of the unit, taken for something else; the scales of another unit of its checkpoint.
 Status TryUnit(const Checkpoint& checkpoint, const quantised::Unit& unit, bool of_b,
                Candidates& candidates) {
@@ -93,6 +113,7 @@ Status TryUnit(const Checkpoint& checkpoint, const quantised::Unit& unit, bool o
     SP_TRY(candidates.Try(checkpoint.ReadUnit(unit, each.misreading), of_b,
                           fmt::format("B: {}", of_b ? each.of_unit : each.of_numbers)));
   }
+  SP_TRY(TryRearranged(checkpoint, unit, of_b, candidates));
   const formats::StoredTensor* scale = unit.Part("scale");
   if (scale == nullptr || !candidates.words().empty()) return Ok();
   size_t looked_at = 0;
@@ -199,7 +220,9 @@ Result<std::string> Explain(const Inputs& inputs, const maps::Held& held, const 
   if (!order.empty()) return order;
   SP_ASSIGN(const std::string rows, RowsInAnotherOrder(*a, *b, candidates.at()));
   if (!rows.empty()) return rows;
-  return DiagnoseNumbers(*a, *b);
+  SP_ASSIGN(const std::string one_factor, DiagnoseNumbers(*a, *b));
+  if (!one_factor.empty()) return one_factor;
+  return DiagnoseProportion(*a, *b, candidates.at());
 }
 
 }  // namespace shardproof::compare

@@ -117,30 +117,6 @@ class Opened {
     return maps::WithHalfSteps(std::move(reader));
   }
 
-  /// Scales [.., rows, columns] of blocks, misread as asked.
-  Reader Misplaced(Reader scale, const Shape& shape) {
-    const uint64_t columns = Size(shape.back());
-    const uint64_t rows = shape.size() > 1 ? Size(shape[shape.size() - 2]) : 1;
-    const auto pick = [&](uint64_t down, uint64_t across) {
-      return Picked(std::move(scale), shape, [=](uint64_t at) {
-        const uint64_t matrix = at / (rows * columns) * (rows * columns);
-        const uint64_t row = (at / columns % rows + down) % rows;
-        return matrix + row * columns + (at % columns + across) % columns;
-      });
-    };
-    if (columns > 1 && Misreads(Misreading::kScaleAhead)) return pick(0, 1);
-    if (columns > 1 && Misreads(Misreading::kScaleBehind)) return pick(0, columns - 1);
-    if (rows > 1 && Misreads(Misreading::kScaleRowAhead)) return pick(1, 0);
-    if (rows > 1 && Misreads(Misreading::kScaleRowBehind)) return pick(rows - 1, 0);
-    if (rows > 1 && columns > 1 && Misreads(Misreading::kScaleTransposed)) {
-      return Picked(std::move(scale), shape, [=](uint64_t at) {
-        const uint64_t within = at % (rows * columns);
-        return at - within + within % columns * rows + within / columns;
-      });
-    }
-    return scale;
-  }
-
   /// `base` times the scales, one for each block.
   Reader Scaled(Reader base, Reader scale, const Blocks& blocks) {
     if (Misreads(Misreading::kScaleLeftOut)) return base;
@@ -148,13 +124,17 @@ class Opened {
     if (scale->elements() == 1) return maps::Combine(std::move(base), operation, std::move(scale));
     scale = InShape(std::move(scale), blocks.scales);
     if (scale == nullptr) return nullptr;
-    scale = Misplaced(std::move(scale), blocks.scales);
     return maps::CombineBlocks(std::move(base), operation, std::move(scale), blocks.block);
   }
 
-  /// `base` less its zero points.
+  /// `base` less its zero points, of which there may be none.
   Reader Shifted(Reader base, Reader zeros, const Blocks& blocks) {
-    if (zeros == nullptr) return base;
+    if (zeros == nullptr) {
+      if (Misreads(Misreading::kZeroAhead)) return maps::Combine(std::move(base), '-', Constant(1));
+      if (Misreads(Misreading::kZeroBehind))
+        return maps::Combine(std::move(base), '+', Constant(1));
+      return base;
+    }
     zeros = maps::ToNumbers(std::move(zeros), true, OwnUnit());
     if (Misreads(Misreading::kZeroAhead)) zeros = maps::Combine(std::move(zeros), '+', Constant(1));
     if (Misreads(Misreading::kZeroBehind))
@@ -178,15 +158,13 @@ class Opened {
     Grid grid = is_whole ? GridOfIntegers(own, true, 0, 8)
                          : GridOfFloats(codes.dtype.c_str(), IsExponent(unit_));
     Reader reader = ReadCodes(Open("codes"), Packing::kBytes, std::move(grid), codes.shape);
-    if (const StoredTensor* zero = is_whole ? unit_.Part("zero") : nullptr) {
-      reader = Shifted(std::move(reader), maps::ToNumbers(open_(*zero), false, 0), blocks);
+    if (is_whole) {
+      const StoredTensor* zero = unit_.Part("zero");
+      reader = Shifted(std::move(reader),
+                       zero == nullptr ? nullptr : maps::ToNumbers(open_(*zero), false, 0), blocks);
       if (reader == nullptr) return nullptr;
     }
     return Scaled(std::move(reader), Numbers(*unit_.Part("scale"), IsExponent(unit_)), blocks);
-  }
-
-  Packing Halves() {
-    return Misreads(Misreading::kHalvesSwapped) ? Packing::kHighFirst : Packing::kLowFirst;
   }
 
   /// F4 or F6 in bytes.
@@ -195,7 +173,7 @@ class Opened {
     const bool is_six = is_mx && unit_.scheme.bits == 6;
     if (is_mx && !is_six && unit_.scheme.bits != 4) return nullptr;
     const Blocks blocks = BlocksOf(unit_, unit_.shape, unit_.Part("scale")->shape);
-    Reader reader = ReadCodes(Open("codes"), is_six ? Packing::kBits : Halves(),
+    Reader reader = ReadCodes(Open("codes"), is_six ? Packing::kBits : Packing::kLowFirst,
                               GridOfFloats(is_six ? "F6_E2M3" : "F4", is_mx), unit_.shape);
     reader = Scaled(std::move(reader), Numbers(*unit_.Part("scale"), is_mx), blocks);
     if (is_mx || reader == nullptr) return reader;
@@ -237,7 +215,7 @@ class Opened {
   Reader Experts() {
     const Shape shape = {unit_.shape[0], unit_.shape[2], unit_.shape[1]};
     const Blocks blocks = BlocksOf(unit_, shape, {});
-    Reader reader = ReadCodes(Open("codes"), Halves(), GridOfFloats("F4", true), shape);
+    Reader reader = ReadCodes(Open("codes"), Packing::kLowFirst, GridOfFloats("F4", true), shape);
     reader = Scaled(std::move(reader), Numbers(*unit_.Part("scale"), true), blocks);
     return reader == nullptr ? nullptr : maps::Transpose(std::move(reader), 1, 2);
   }
@@ -267,9 +245,7 @@ class Opened {
     const Shape& words = unit_.Part("codes")->shape;
     const bool is_dense = words.back() == (shape.back() * bits + 31) / 32;
     const Grid grid = GridOfIntegers(bits, false, 1 << (bits - 1));
-    Packing packing = is_dense ? Packing::kBits : Packing::kWords;
-    if (bits == 4 && shape.back() % 8 == 0 && Misreads(Misreading::kHalvesSwapped))
-      packing = Packing::kHighFirst;
+    const Packing packing = is_dense ? Packing::kBits : Packing::kWords;
     Reader reader = ReadCodes(Open("codes"), packing, grid, shape);
     Blocks blocks = BlocksOf(unit_, shape, unit_.Part("scale")->shape);
     const auto columns = Size(blocks.scales.back());
@@ -360,9 +336,7 @@ class Opened {
     if (!state || map->elements() != 16) return nullptr;
     const auto elements = static_cast<int64_t>(state->elements);
     const auto size = static_cast<int64_t>(state->size);
-    const Packing packing =
-        Misreads(Misreading::kHalvesSwapped) ? Packing::kLowFirst : Packing::kHighFirst;
-    Reader reader = ReadCodes(Open("codes"), packing, GridOfStored(*map), {elements});
+    Reader reader = ReadCodes(Open("codes"), Packing::kHighFirst, GridOfStored(*map), {elements});
     const Shape scales = {(elements + size - 1) / size};
     Reader scale;
     if (state->nested_size == 0) {
@@ -415,6 +389,16 @@ class Opened {
 
 Reader Dequantise(const Unit& unit, const Opener& open, Misreading misreading) {
   return Opened(unit, open, misreading).Run();
+}
+
+Reader DequantiseRearranged(const Unit& unit, const Opener& open, const std::string& part,
+                            const Rearrangement& rearrangement) {
+  const StoredTensor* changed = unit.Part(part);
+  const Opener open_changed = [&](const StoredTensor& tensor) {
+    Reader reader = open(tensor);
+    return &tensor == changed ? rearrangement.apply(std::move(reader)) : std::move(reader);
+  };
+  return Dequantise(unit, open_changed, Misreading::kNone);
 }
 
 }  // namespace shardproof::quantised

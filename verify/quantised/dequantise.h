@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "verify/quantised/rearranged.h"
 #include "verify/quantised/unit.h"
 
 namespace shardproof::quantised {
@@ -11,15 +12,9 @@ namespace shardproof::quantised {
 enum class Misreading {
   kNone,
   kScaleInverted,
-  kScaleAhead,       ///< the scale of the next block of the row
-  kScaleBehind,      ///< of the one before
-  kScaleRowAhead,    ///< of the next row of blocks
-  kScaleRowBehind,   ///< of the one before
-  kScaleTransposed,  ///< the scales lie column by column
   kScaleLeftOut,
-  kHalvesSwapped,  ///< of bytes with two codes
-  kZeroAhead,      ///< zero points are one too small
-  kZeroBehind,     ///< one too large
+  kZeroAhead,   ///< zero points are one too small; where there are none, codes are too large
+  kZeroBehind,  ///< one too large
   kGlobalInverted,
   kGlobalTwice,
   kGlobalRoot,
@@ -39,5 +34,9 @@ const std::vector<NamedMisreading>& Misreadings();
 /// Numbers of the unit's shape, row by row. \pre it is known; what `open` reads outlives this.
 /// \returns null where the unit has not what would be misread.
 Reader Dequantise(const Unit& unit, const Opener& open, Misreading misreading);
+
+/// The same of a unit one of whose parts lies otherwise. \pre `part` is one of the unit's.
+Reader DequantiseRearranged(const Unit& unit, const Opener& open, const std::string& part,
+                            const Rearrangement& rearrangement);
 
 }  // namespace shardproof::quantised
