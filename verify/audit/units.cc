@@ -8,6 +8,7 @@
 #include <map>
 
 #include "src/text/amounts.h"
+#include "verify/audit/flattened.h"
 #include "verify/audit/scale_values.h"
 #include "verify/maps/model_config.h"
 #include "verify/oracle/listing.h"
@@ -76,6 +77,7 @@ class Units {
   void Hold() {
     for (size_t i = 0; i < result_.tensors.size(); ++i) HoldTensor(i);
     HoldKinds();
+    HoldFlattened();
     result_.quantisation = fmt::format("{} by {}", quantisation_.method, quantisation_.file);
     const bool is_known =
         std::any_of(quantisation_.schemes.begin(), quantisation_.schemes.end(),
@@ -138,8 +140,25 @@ class Units {
     }
     for (const UnitPart& part : PartsOf(scheme, base, codes.shape)) HoldPart(scheme, index, part);
     if (scheme.dialect == Dialect::kBitsAndBytes4) HoldBlocks(scheme, codes, base);
+    if (scheme.dialect == Dialect::kPackedWords) HoldStatedShape(scheme, codes, base);
     const AuditedTensor* scale = Find(base + "_scale");
     if (scheme.dialect == Dialect::kTorchAo && scale != nullptr) HoldDividing(codes, *scale);
+  }
+
+  /// Of compressed-tensors, which says what shape the weight has whose codes lie in words.
+  void HoldStatedShape(const QuantisationScheme& scheme, const AuditedTensor& codes,
+                       const std::string& base) {
+    const AuditedTensor* stated = Find(base + "_shape");
+    const bool is_judged = stated != nullptr && stated->elements == codes.shape.size() &&
+                           codes.shape.size() >= 2 && scheme.bits >= 1 && scheme.bits <= 8;
+    if (!is_judged) return;
+    const auto reader =
+        maps::ReadStored(checkpoint_, checkpoint_.tensors[index_.at(stated->name)], 0);
+    if (ReadPackedShape(*reader, codes.shape, scheme.bits)) return;
+    Found(stated->name,
+          fmt::format("expected the shape of a weight whose codes of {} bits are {} {}, found "
+                      "another",
+                      scheme.bits, oracle::Quote(codes.name), Text(codes.shape)));
   }
 
   /// What bitsandbytes says of a weight stands in bytes of JSON beside it.
@@ -230,6 +249,16 @@ class Units {
     } else if (!BaseOfCodes(scheme, codes, found->dtype)) {
       Found(scale.name, fmt::format("expected {} to be the codes that it scales, found it as {}",
                                     oracle::Quote(codes), found->dtype));
+    }
+  }
+
+  /// torchao's files say of which tensors a weight is made.
+  void HoldFlattened() {
+    for (const FlattenedPart& part : FlattenedPartsOf(checkpoint_)) {
+      if (Find(part.name) != nullptr) continue;
+      Found(part.name, fmt::format("expected it as a part of {}, as the header of {} says, found "
+                                   "none",
+                                   oracle::Quote(part.weight), oracle::Quote(part.file)));
     }
   }
 

@@ -116,7 +116,7 @@ const std::vector<Sound> kDialects = {
     {Compressed("pack-quantized", R"("num_bits": 4, "strategy": "group", "group_size": 16)"),
      {{"l.weight_packed", "I32", {6, 4}, "1111"},
       {"l.weight_scale", "F32", {6, 2}, kOne},
-      {"l.weight_shape", "I64", {2}, "11111111"}},
+      {"l.weight_shape", "I64", {2}, BytesOf<int64_t>({6, 32})}},
      {1, 2},
      {1, 2}},
     {Compressed("nvfp4-pack-quantized", R"("num_bits": 4, "strategy": "tensor_group")"),
@@ -252,6 +252,17 @@ TEST_F(UnitsTest, WhatAQuantiserLeftInIsNamed) {
   tensors.push_back({"l.input_quantizer._amax", "F32", {}, kOne});
   EXPECT_THAT(Damage(kNvfp4Config, tensors),
               ElementsAre(HasSubstr("tensor 'l.input_quantizer._amax'")));
+}
+
+TEST_F(UnitsTest, AShapeThatItsCodesCannotHaveIsNamed) {
+  const Sound& packed = kDialects[6];
+  for (const std::string& shape :
+       {BytesOf<int64_t>({6, 33}), BytesOf<int64_t>({5, 32}), BytesOf<int64_t>({6, 0})}) {
+    std::vector<Made> tensors = packed.tensors;
+    tensors[2].element = shape;
+    EXPECT_THAT(Damage(packed.config, tensors),
+                ElementsAre(HasSubstr("'l.weight_shape': expected the shape of a weight")));
+  }
 }
 
 TEST_F(UnitsTest, BlocksOfBitsAndBytesAreThoseThatItsStateSays) {

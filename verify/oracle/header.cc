@@ -220,4 +220,18 @@ Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std:
   return tensors;
 }
 
+Result<std::map<std::string, std::string>> ReadMetadata(const InputFile& file) {
+  SP_ASSIGN(const std::string text, HeaderText(file));
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const simdjson::dom::object header, ParseObject(parser, Printable(file.path()), text));
+  std::map<std::string, std::string> said;
+  simdjson::dom::object metadata;
+  if (header["__metadata__"].get(metadata)) return said;
+  for (const auto& [key, value] : metadata) {
+    std::string_view of_key;
+    if (!value.get(of_key)) said.emplace(key, of_key);
+  }
+  return said;
+}
+
 }  // namespace shardproof::oracle

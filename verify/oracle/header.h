@@ -22,6 +22,9 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
                                                bool* parsed = nullptr);
 
+/// What the file says of itself, under `__metadata__`. \error kBadInput if it has no such header.
+Result<std::map<std::string, std::string>> ReadMetadata(const InputFile& file);
+
 /// Takes an error down as damage, if there is somewhere to take it down to; returns it else, and if
 /// it only says that something is not known.
 Status Note(Error error, Damage* damage);

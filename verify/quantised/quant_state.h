@@ -1,4 +1,5 @@
-// What bitsandbytes says of a weight, in bytes of JSON beside it.
+// What small tensors beside the codes say of a weight: bytes of JSON of bitsandbytes, the shape of
+// compressed-tensors.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,11 @@ struct QuantState {
 
 /// \param state  the bytes. \returns no value if they are not such a text.
 std::optional<QuantState> ReadQuantState(maps::TensorReader& state);
+
+/// The shape of a weight whose codes of `bits` bits lie in words. \param codes  their shape as it
+/// is stored. \returns no value if it says none, or one that these codes cannot have.
+std::optional<std::vector<int64_t>> ReadPackedShape(maps::TensorReader& stated,
+                                                    const std::vector<int64_t>& codes,
+                                                    int64_t bits);
 
 }  // namespace shardproof

@@ -15,8 +15,6 @@ namespace {
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
-constexpr uint64_t kShapeElementsMax = 8;
-
 const char* KindOf(Dialect dialect) {
   switch (dialect) {
     case Dialect::kBlockFp8:
@@ -246,26 +244,9 @@ class Finder {
   void SetPackedShape(Unit& unit) {
     const StoredTensor& stated = *unit.Part("shape");
     const Shape& codes = unit.Part("codes")->shape;
-    Shape shape;
-    if ((stated.dtype == "I64" || stated.dtype == "I32") &&
-        stated.Elements() <= kShapeElementsMax) {
-      const Reader reader = open_(stated);
-      std::string bytes(stated.Bytes(), '\0');
-      if (reader->Read(0, reader->elements(), bytes.data()).ok()) {
-        for (uint64_t i = 0; i < reader->elements(); ++i) {
-          shape.push_back(static_cast<int64_t>(
-              oracle::LoadBits(&bytes[i * reader->width()], static_cast<int>(reader->width()))));
-        }
-      }
-    }
-    const int64_t bits = unit.scheme.bits;
-    const bool fits = shape.size() == codes.size() && bits <= 8 &&
-                      std::equal(shape.begin(), shape.end() - 1, codes.begin()) &&
-                      shape.back() > 0 && shape.back() < kSizeMax &&
-                      (codes.back() == (shape.back() * bits + 31) / 32 ||
-                       codes.back() == (shape.back() - 1) / (32 / bits) + 1);
-    if (fits) {
-      unit.shape = shape;
+    const Reader reader = open_(stated);
+    if (const auto shape = ReadPackedShape(*reader, codes, unit.scheme.bits)) {
+      unit.shape = *shape;
     } else {
       unit.unknown = oracle::Quote(stated.name) + " is not a shape of its codes";
     }

@@ -220,7 +220,8 @@ std::vector<UnitPart> PartsOfPackedWords(const QuantisationScheme& scheme, const
     // Since version 0.20 codes of an odd width may lie in two words.
     if (32 % scheme.bits != 0) add((words - 1) * 32 / scheme.bits, words * 32 / scheme.bits);
   }
-  std::vector<UnitPart> parts = {scale, {base + "_shape", {{2}, {3}}, "the shape of the weight"}};
+  std::vector<UnitPart> parts = {
+      scale, {base + "_shape", {{static_cast<int64_t>(codes.size())}}, "the shape of the weight"}};
   parts.push_back(ZeroPoints(scheme, base));
   parts.push_back(Optional({.name = base + "_g_idx"}));
   return parts;

@@ -36,9 +36,9 @@ class QuantisedFiles(CommandTest):
                 self.assertIn(f"expected '{SCALE.decode()[1:-1]}'", done.out)
 
 
-def stored(tensors):
+def stored(tensors, metadata=None):
     """A file of safetensors: {name: (dtype, shape, bytes)}."""
-    header, data = {}, b""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (dtype, shape, content) in tensors.items():
         at = len(data)
         data += content
@@ -128,6 +128,25 @@ class HostileHeaders(CommandTest):
                 (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
                 (folder / "model.safetensors").write_bytes(stored(tensors))
                 self.judged_by_both(folder, source)
+
+    def test_a_part_that_only_the_header_of_torchao_s_file_names(self):
+        tensors = {"l._weight_qdata": ("I8", [2, 4], b"\1" * 8),
+                   "l._weight_scale": ("F32", [2, 1], struct.pack("<ff", 1, 1)),
+                   "l._weight_zero_point": ("I8", [2, 1], bytes(2))}  # fmt: skip
+        said = {"l.weight": json.dumps({"_tensor_data_names": ["qdata", "scale", "zero_point"]})}
+        (self.dir / "config.json").write_text(
+            '{"quantization_config": {"quant_method": "torchao"}}'
+        )
+        path = self.dir / "model.safetensors"
+        path.write_bytes(stored(tensors, said))
+        self.assert_exit(self.shardproof("audit", self.dir), 0)
+        del tensors["l._weight_zero_point"]
+        path.write_bytes(stored(tensors, said))
+        done = self.shardproof("audit", self.dir)
+        self.assert_exit(done, 1)
+        self.assertIn(
+            "tensor 'l._weight_zero_point': expected it as a part of 'l.weight'", done.out
+        )
 
     def test_a_type_that_only_metadata_name(self):
         path = self.dir / "model.gguf"
