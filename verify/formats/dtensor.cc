@@ -193,8 +193,7 @@ Result<std::vector<ShardBox>> BoxesOf(const std::vector<Intervals>& dims) {
 }
 
 struct Spec {
-  std::vector<int64_t> mesh;        ///< ranks along each of its dims
-  std::vector<int64_t> coordinate;  ///< of this rank
+  MeshPlace place;
   std::vector<Placement> placements;
 };
 
@@ -206,27 +205,28 @@ Result<Spec> SpecOf(const TorchArchive& archive, const PickleValue& state, size_
     return Wrong("a DTensor with mesh and placements", Describe(state));
   }
   Spec found;
-  SP_ASSIGN(found.mesh, MeshSizes(archive, *mesh));
+  SP_ASSIGN(found.place.sizes, MeshSizes(archive, *mesh));
   const PickleValue* coordinate = StateAt(*mesh, "_coordinate_on_dim");
   if (coordinate == nullptr || coordinate->Is(Kind::kNone)) {
     return Wrong("the coordinate of the rank that saved it", "none");
   }
-  SP_ASSIGN(found.coordinate, Sizes(*coordinate, "coordinate"));
+  SP_ASSIGN(found.place.coordinate, Sizes(*coordinate, "coordinate"));
   for (const PickleValue* item : placements->items) {
     SP_ASSIGN(const Placement placement, PlacementOf(*item, dims));
     found.placements.push_back(placement);
   }
-  const bool fits =
-      found.mesh.size() == found.coordinate.size() && found.mesh.size() == found.placements.size();
-  for (size_t i = 0; fits && i < found.mesh.size(); ++i) {
-    if (found.coordinate[i] < found.mesh[i]) continue;
-    return Wrong(fmt::format("a coordinate within the mesh [{}]", fmt::join(found.mesh, ", ")),
-                 fmt::format("[{}]", fmt::join(found.coordinate, ", ")));
+  const bool fits = found.place.sizes.size() == found.place.coordinate.size() &&
+                    found.place.sizes.size() == found.placements.size();
+  for (size_t i = 0; fits && i < found.place.sizes.size(); ++i) {
+    if (found.place.coordinate[i] < found.place.sizes[i]) continue;
+    return Wrong(
+        fmt::format("a coordinate within the mesh [{}]", fmt::join(found.place.sizes, ", ")),
+        fmt::format("[{}]", fmt::join(found.place.coordinate, ", ")));
   }
   if (fits) return found;
   return Wrong("a coordinate and a placement for each dim of the mesh",
-               fmt::format("{} dims, {} coordinates, {} placements", found.mesh.size(),
-                           found.coordinate.size(), found.placements.size()));
+               fmt::format("{} dims, {} coordinates, {} placements", found.place.sizes.size(),
+                           found.place.coordinate.size(), found.placements.size()));
 }
 
 /// What the placements give the rank of each dim of the tensor, one mesh dim after the other.
@@ -244,8 +244,8 @@ Result<std::vector<Intervals>> HeldOf(const Spec& spec, const std::vector<int64_
     }
     Intervals taken;
     for (int64_t split = 0; split < placement.split_factor; ++split) {
-      const Intervals part =
-          ChunkOf(ChunkOf(dim, split, placement.split_factor), spec.coordinate[i], spec.mesh[i]);
+      const Intervals part = ChunkOf(ChunkOf(dim, split, placement.split_factor),
+                                     spec.place.coordinate[i], spec.place.sizes[i]);
       for (const Interval& interval : part) Append(interval, taken);
       if (taken.size() > kPiecesMax) {
         return Unsupported(fmt::format("a shard in more than {} pieces", kPiecesMax));
@@ -293,6 +293,7 @@ Result<std::optional<SavedShard>> AsShard(const TorchArchive& archive, const Pic
   }
   SP_ASSIGN(const Spec spec, SpecOf(archive, state, shard.shape.size()));
   SP_ASSIGN(const auto held, HeldOf(spec, shard.shape));
+  shard.place = spec.place;
   std::vector<int64_t> sizes;
   for (const Intervals& dim : held) sizes.push_back(LengthOf(dim));
   if (sizes != tensor->shape) {

@@ -29,6 +29,7 @@ struct SavedShard {
   std::string dtype;
   std::vector<int64_t> shape;  ///< of the global tensor
   std::vector<ShardPart> parts;
+  MeshPlace place;
 };
 
 /// The shard that a value stands for; nothing if it is neither a DTensor nor a ShardedTensor.

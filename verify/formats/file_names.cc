@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <regex>
@@ -100,6 +101,20 @@ std::string RankOf(const std::string& file) {
   const bool is_one =
       file.size() <= kNameBytesMax && !IsOfAdapter(file) && std::regex_match(file, found, kRank);
   return is_one ? found[1].str() : "";
+}
+
+std::string FamilyOf(const std::string& file) {
+  static const std::regex kNumber("[-_.]?(world_size|rank|part|of|tp|pp|dp|ep|cp)?[-_]?[0-9]+");
+  const std::filesystem::path path = std::filesystem::path(file).replace_extension();
+  std::filesystem::path family;
+  for (const std::filesystem::path& part : path) {
+    const std::string name = part.string();
+    const bool is_folder = part != path.filename();
+    if (name.size() > kNameBytesMax || (is_folder && IsFolderOfRank(name))) continue;
+    const std::string plain = std::regex_replace(name, kNumber, "");
+    if (!plain.empty()) family /= plain;
+  }
+  return family.string();
 }
 
 bool IsFolderOfRank(const std::string& folder) {

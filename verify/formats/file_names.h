@@ -15,6 +15,11 @@ namespace shardproof::formats {
 /// "model-rank-0" of "model-rank-0-part-1.safetensors". Empty if the name says no rank.
 std::string RankOf(const std::string& file);
 
+/// What the files of all ranks of one kind share of their names, which are alike but for numbers:
+/// "policy/model" of "policy/model_world_size_2_rank_0.pt" and of "policy/rank_1/model.pt". May be
+/// empty.
+std::string FamilyOf(const std::string& file);
+
 /// Whether a folder is named as that of one rank: "mp_rank_00", "tp_0", "node-3".
 bool IsFolderOfRank(const std::string& folder);
 

@@ -113,7 +113,7 @@ class Flattener {
 
  private:
   void AddShard(const std::string& name, const SavedShard& shard) {
-    StoredShard added{name, shard.dtype, shard.shape, {}};
+    StoredShard added{name, shard.dtype, shard.shape, {}, shard.place, file_};
     const auto width = static_cast<uint64_t>(oracle::FindDtype(shard.dtype)->bytes);
     for (const ShardPart& part : shard.parts) {
       for (const ShardBox& box : part.boxes) {

@@ -93,6 +93,40 @@ Status CheckNothingForgotten(const std::string& directory, const std::string& in
   return Ok();
 }
 
+/// The names of a file's tensors; none where it cannot be read.
+std::set<std::string> NamesIn(const std::string& path) {
+  std::set<std::string> names;
+  const auto input = oracle::InputFile::Open(path);
+  if (!input.ok()) return names;
+  const auto tensors = oracle::ReadHeader(*input.value(), "");
+  if (!tensors.ok()) return names;
+  for (const oracle::TensorLocation& tensor : tensors.value()) names.insert(tensor.name);
+  return names;
+}
+
+/// Whether the files are "model_0.safetensors", "model_1.safetensors" and so on, each with the same
+/// tensors: what each rank holds, as torch-checkpointing writes it.
+bool AreNumberedByRank(const std::string& directory, const std::set<std::string>& files) {
+  if (files.size() < 2) return false;
+  const std::string first = *files.begin();
+  const size_t end = first.rfind("0.safetensors");
+  const bool is_numbered = end != std::string::npos && end > 0 && first.size() <= 255 &&
+                           (first[end - 1] == '_' || first[end - 1] == '-');
+  if (!is_numbered) return false;
+  const std::set<std::string> names = NamesIn(directory + "/" + first);
+  for (size_t rank = 1; rank < files.size(); ++rank) {
+    const std::string file = fmt::format("{}{}.safetensors", first.substr(0, end), rank);
+    if (!files.contains(file) || NamesIn(directory + "/" + file) != names) return false;
+  }
+  return !names.empty();
+}
+
+/// What goes before the names of a rank's file.
+std::string BeforeNames(const std::string& file) {
+  const std::string rank = RankOf(file);
+  return rank.empty() ? std::filesystem::path(file).stem().string() : rank;
+}
+
 /// Where files of ranks have one and the same names, the rank goes before each: "model-rank-0/w".
 std::vector<std::string> RankFiles(const std::string& directory, const std::string& index) {
   if (!oracle::IsDirectory(directory) || index != oracle::kModelIndexName) return {};
@@ -102,7 +136,9 @@ std::vector<std::string> RankFiles(const std::string& directory, const std::stri
   for (const std::string& name : files) {
     if (!RankOf(name).empty()) of_ranks.push_back(name);
   }
-  return of_ranks.size() == files.size() ? of_ranks : std::vector<std::string>();
+  if (of_ranks.size() == files.size()) return of_ranks;
+  if (!AreNumberedByRank(directory, files)) return {};
+  return {files.begin(), files.end()};
 }
 
 Result<StoredCheckpoint> OpenRankFiles(const std::string& directory,
@@ -116,7 +152,7 @@ Result<StoredCheckpoint> OpenRankFiles(const std::string& directory,
     }
     const auto first_file = static_cast<uint32_t>(checkpoint.files.size());
     for (StoredTensor& tensor : opened.value().tensors) {
-      tensor.name = RankOf(name) + "/" + tensor.name;
+      tensor.name = BeforeNames(name) + "/" + tensor.name;
       for (Chunk& chunk : tensor.chunks) chunk.file += first_file;
       checkpoint.tensors.push_back(std::move(tensor));
     }

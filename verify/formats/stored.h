@@ -70,12 +70,20 @@ struct StoredArchive {
   std::vector<ZipEntry> entries;  ///< their names without the folder that all are in
 };
 
+/// Where a rank is in the mesh of a DTensor; without dims where none is said.
+struct MeshPlace {
+  std::vector<int64_t> sizes;       ///< ranks along each dim
+  std::vector<int64_t> coordinate;  ///< of this rank
+};
+
 /// What one rank saved of a tensor that is sharded or replicated.
 struct StoredShard {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;  ///< of the whole tensor
   std::vector<Chunk> chunks;   ///< those of the rank
+  MeshPlace place = {};
+  uint32_t file = 0;  ///< index into StoredCheckpoint::files
 };
 
 struct StoredCheckpoint {

@@ -53,6 +53,7 @@ class DTensorsOfRanks(CommandTest):
         damage = self.judged("audit", "saved/ranks", code=1)["damage"]
         self.assertIn("expected 'model_world_size_4_rank_3.pt'", "".join(damage))
         self.assertIn("tensor 'both': expected chunks that tile [7, 5]", "".join(damage))
+        self.assertIn("no shard of the rank at [1, 1] in the mesh [2, 2]", "".join(damage))
         self.assertNotIn("'rows'", "".join(damage))  # rank 2 has the same rows
 
     def test_a_copy_that_differs_is_named(self):
@@ -62,6 +63,21 @@ class DTensorsOfRanks(CommandTest):
         (line,) = self.judged("audit", "saved/ranks", code=1)["damage"]
         self.assertIn("tensor 'columns': expected ranks to have saved the same values", line)
         self.assertIn("'model_world_size_4_rank_3.pt'", line)
+
+    def test_two_models_of_one_job_are_apart(self):
+        """As SkyRL and verl write policy and critic: the same names in files of two folders."""
+        for role, factor in (("policy", 1), ("critic", 2)):
+            (self.dir / "saved/step" / role).mkdir(parents=True)
+            for rank in range(4):
+                state = torch.load(self.file(rank), weights_only=False)
+                for value in state.values():
+                    value._local_tensor.mul_(factor)
+                torch.save(state, self.dir / "saved/step" / role / self.file(rank).name)
+        document = self.judged("audit", "saved/step", code=0)
+        names = [tensor["name"] for tensor in document["tensors"]]
+        self.assertEqual(len(names), 22)
+        self.assertIn("policy/model/both", names)
+        self.assertIn("critic/model/both", names)
 
     def test_a_shard_of_another_shape_is_named(self):
         state = torch.load(self.file(1), weights_only=False)
@@ -92,6 +108,17 @@ class SafetensorsOfRanks(CommandTest):
             [tensor["name"] for tensor in document["tensors"]],
             ["model-rank-0/w0", "model-rank-0/w1", "model-rank-1/w0", "model-rank-1/w1"],
         )
+
+    def test_those_that_only_a_number_tells_apart_are_sound(self):
+        """As torch-checkpointing writes them; a key that only some have twice is a mistake."""
+        for rank in (0, 1, 2):
+            tensors = {"v": torch.full((2,), rank + 1.0), "w": torch.full((3,), float(rank))}
+            write_safetensors(self.dir / f"items/model_{rank}.safetensors", tensors)
+        document = self.judged("audit", "items", code=0)
+        self.assertEqual([tensor["name"] for tensor in document["tensors"]][:3],
+                         ["model_0/v", "model_0/w", "model_1/v"])  # fmt: skip
+        write_safetensors(self.dir / "items/model_2.safetensors", {"w": torch.ones(3)})
+        self.judged("audit", "items", code=1)
 
     def test_a_part_that_is_missing_is_named(self):
         (self.dir / "model/model-rank-1-part-0.safetensors").unlink()
