@@ -27,8 +27,10 @@ std::string OfTrainerState(const std::string& directory) {
 std::string OfValues(const std::vector<AuditedValue>& values) {
   for (const char* name : {"global_step", "iteration", "global_steps", "step", "train_state.step",
                            "trainer_state.global_step"}) {
-    const auto found = std::find_if(values.begin(), values.end(),
-                                    [&](const AuditedValue& value) { return value.name == name; });
+    // Before it there may be the name of one of several files.
+    const auto found = std::find_if(values.begin(), values.end(), [&](const AuditedValue& value) {
+      return value.name.substr(value.name.rfind('/') + 1) == name;
+    });
     if (found != values.end() && IsNumber(found->text)) return found->text;
   }
   return "";

@@ -26,6 +26,7 @@ using oracle::Quote;
 constexpr int kDepthMax = 2;
 constexpr size_t kFilesMax = 100'000;
 constexpr uint64_t kPointerBytesMax = 4096;
+constexpr const char* kNumberedRandomState = "rng_state_#.pth";
 constexpr size_t kSiblingsMax = 8;  // that a step is held against: its neighbours
 
 /// The first line of a file; empty if it cannot be read.
@@ -49,7 +50,8 @@ std::string WrongLink(const oracle::DirectoryEntry& link, const std::vector<std:
   if (error || target.empty()) return "";
   const std::string named = target.filename().string();
   if (!oracle::Exists(link.path)) {
-    const bool is_step = formats::MayBeStepName(named) || formats::IsNamedAsWeights(named);
+    const bool is_step = formats::MayBeStepName(named) || formats::MayBeStepName(link.name) ||
+                         formats::IsNamedAsWeights(named);
     if (!is_step || link.name.starts_with('.')) return "";
     return fmt::format("{}: expected a link to a checkpoint that is there, found one to {}",
                        Printable(link.path), Quote(target.string()));
@@ -125,12 +127,14 @@ std::vector<std::string> RunFiles::LackingOf(const std::string& path,
     }
     if (role.empty()) continue;  // in files of any name and number
     // One of many ranks' files: a run may go on with fewer ranks, and then has half of them or
-    // less.
+    // less. The Trainer's of a single rank has no number, so that a numbered one is never alone.
     const std::set<std::string>& names = found->second;
     const std::set<std::string>& usual = sets.front();
     const bool all_alike =
         std::all_of(sets.begin(), sets.end(), [&](const auto& set) { return set == usual; });
-    if (!all_alike || names.size() >= usual.size() || names.size() * 2 <= usual.size()) continue;
+    const bool is_alone = role == kNumberedRandomState && names.size() == 1;
+    const bool may_be_fewer = names.size() * 2 <= usual.size() && !is_alone;
+    if (!all_alike || names.size() >= usual.size() || may_be_fewer) continue;
     std::set_difference(usual.begin(), usual.end(), names.begin(), names.end(),
                         std::back_inserter(lacks));
   }
@@ -142,8 +146,8 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
                                         const std::string& whole) {
   std::vector<std::string> findings;
   const std::string newest = fs::path(whole).filename().string();
-  for (const char* name :
-       {"latest_checkpointed_iteration.txt", "latest", "latest.txt", "latest_checkpoint.txt"}) {
+  for (const char* name : {"latest_checkpointed_iteration.txt", "latest_ckpt_global_step.txt",
+                           "latest", "latest.txt", "latest_checkpoint.txt"}) {
     const std::string path = root + "/" + name;
     if (!oracle::IsFile(path)) continue;
     const std::string named = LineOf(path);

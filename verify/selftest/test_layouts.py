@@ -235,6 +235,20 @@ class Layouts(CommandTest):
         for options in ((), ("--latest-good",)):
             self.refused("audit", "all", *options, names=["all: expected one", "runs: a, b"])
 
+    def test_a_run_that_lacks_a_file_of_one_rank_or_has_a_step_that_leads_nowhere(self):
+        for step in (10, 20, 30):
+            self.put(f"run/checkpoint-{step}/model.safetensors", "w", seed=step)
+            for rank in (0, 1):
+                self.saved(f"run/checkpoint-{step}/rng_state_{rank}.pth")
+        self.refused("audit", "run/checkpoint-30", "--latest-good", names=["found one checkpoint"])
+        self.refused("audit", "run", "--like", "run/checkpoint-30", names=["--like is for one"])
+        (self.dir / "run/checkpoint-30/rng_state_1.pth").unlink()
+        (self.dir / "run/checkpoint-40").symlink_to("gone")
+        document = self.judged("audit", "run", code=1)
+        self.assertEqual(document["checkpoints"][-1]["lacks"], ["rng_state_1.pth"])
+        self.assertIn("checkpoint-40: expected a link to a checkpoint that is there",
+                      "".join(document["findings"]))  # fmt: skip
+
     def test_a_run_that_stands_still_has_nothing_to_resume_from(self):
         for step, seed in ((90, 1), (110, 2), (120, 2), (130, 2)):
             self.put(f"run/step_{step}/model.safetensors", "w", seed=seed)

@@ -238,9 +238,13 @@ class RunsOfMegatron(CommandTest):
         self.assertIn("latest_checkpointed_iteration.txt", done.err)
 
     def test_a_tracker_that_lags_behind(self):
-        self.tracker.write_text("10")
-        (line,) = self.judged("audit", "run", code=1)["findings"]
-        self.assertIn("expected it to name 'iter_0000020'", line)
+        self.tracker.unlink()
+        for name in (self.tracker.name, "latest_ckpt_global_step.txt"):  # Megatron's, SkyRL's
+            tracker = self.tracker.with_name(name)
+            tracker.write_text("10")
+            (line,) = self.judged("audit", "run", code=1)["findings"]
+            self.assertIn(f"{name}: expected it to name 'iter_0000020'", line)
+            tracker.unlink()
 
     def test_state_beside_the_checkpoints(self):
         torch.save({"muon": torch.ones(2)}, self.dir / "run/layer_wise_optimizer_0.pt")

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "src/text/amounts.h"
+#include "verify/audit/beside.h"
 #include "verify/audit/config_fit.h"
 #include "verify/audit/integrity.h"
 #include "verify/audit/run.h"
@@ -119,7 +121,8 @@ Status CheckOneRun(const std::string& path) {
 
 int RunAuditOfRun(const AuditArguments& arguments) {
   for (const auto& [is_asked, option] :
-       {std::pair(arguments.config, "--config"), std::pair(arguments.finite, "--finite")}) {
+       {std::pair(arguments.config, "--config"), std::pair(arguments.finite, "--finite"),
+        std::pair(!arguments.like.empty(), "--like")}) {
     if (!is_asked) continue;
     return Refuse(
         BadInput(fmt::format("{} is for one checkpoint, and {} holds several: expected "
@@ -146,8 +149,7 @@ int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
   if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
-  const bool may_be_run =
-      arguments.seal.empty() && arguments.like.empty() && arguments.signed_by.empty();
+  const bool may_be_run = arguments.seal.empty() && arguments.signed_by.empty();
   if (may_be_run && IsRun(arguments.path)) return RunAuditOfRun(arguments);
   if (const Status one = CheckOneRun(arguments.path); !one.ok()) return Refuse(one.error());
   const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
@@ -164,6 +166,20 @@ void TellSkipped(const std::string& path, const std::vector<std::string>& others
   if (others.empty()) return;
   fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", path,
              oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
+}
+
+/// \error kBadInput if it holds several runs, or the files there are those of one step: a job's
+/// state beside its model.
+Result<CheckpointList> CheckpointsOfRun(const std::string& path) {
+  SP_TRY(CheckOneRun(path));
+  SP_ASSIGN(CheckpointList list, CheckpointsOf(path));
+  const auto is_state = [](const std::string& file) {
+    return IsResumedFrom(file.substr(file.rfind('/') + 1)) && !oracle::IsDirectory(file);
+  };
+  if (!IsRun(path) && std::any_of(list.paths.begin(), list.paths.end(), is_state)) {
+    return BadInput(fmt::format("{}: expected the directory of a run, found one checkpoint", path));
+  }
+  return list;
 }
 
 /// Why a job cannot resume from a sound step, seen beside an older one; empty: it can.
@@ -186,8 +202,7 @@ int RunLatestGood(const AuditArguments& arguments) {
         "--latest-good prints one path: it cannot be combined with the options of a gate"));
   }
   if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
-  if (const Status one = CheckOneRun(arguments.path); !one.ok()) return Refuse(one.error());
-  const auto checkpoints = CheckpointsOf(arguments.path);
+  const auto checkpoints = CheckpointsOfRun(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
   TellSkipped(arguments.path, others);
