@@ -136,7 +136,7 @@ TEST_F(DequantisedTest, MistakesOfScalesAreExplained) {
   EXPECT_THAT(Explanation(source, WriteUnit("b", {1, 0.125, 0.5, 0.25})),
               HasSubstr("the scales transposed"));
   EXPECT_THAT(Explanation(source, WriteUnit("b", {0.5, 1, 0.25, 0.125})),
-              HasSubstr("neighbour block"));
+              HasSubstr("neighbours along dim"));
   EXPECT_THAT(Explanation(WriteUnit("b", scales_), WriteSource({1, 1, 1, 1})),
               HasSubstr("the scales were left out"));
 }

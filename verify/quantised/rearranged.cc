@@ -102,7 +102,7 @@ void AddNeighbours(const Shape& shape, size_t dim, std::vector<Rearrangement>& o
   const auto size = static_cast<uint64_t>(shape[dim]);
   if (size < 2) return;
   for (const uint64_t step : {uint64_t{1}, size - 1}) {
-    out.push_back(Along(shape, dim, fmt::format("of the neighbour block along dim {}", dim),
+    out.push_back(Along(shape, dim, fmt::format("of their neighbours along dim {}", dim),
                         [=](uint64_t index) { return (index + step) % size; }));
   }
 }
