@@ -177,6 +177,24 @@ TEST_F(DequantisedTest, ScalesThatAreWrongInNoSimpleWayAreToldFromTheNumbers) {
               HasSubstr("the codes fit and the scales do not; elements 0 to 15 are"));
 }
 
+TEST_F(DequantisedTest, CodesThatWereCutOffAreNoShiftOfAll) {
+  std::string codes;
+  std::vector<float> values;
+  for (int i = 0; i < 512; ++i) {
+    const bool is_cut = i % 8 == 0;
+    const int code = is_cut ? 127 : i * 37 % 200 - 100;
+    codes += static_cast<char>(code);
+    values.push_back(static_cast<float>(code) + (is_cut ? 1.6f : 0));
+  }
+  const std::string unit =
+      Write("b",
+            {PlannedBytes("l._weight_qdata", "I8", {8, 64}, codes),
+             PlannedBytes("l._weight_scale", "F32", {8, 1}, Floats(std::vector<float>(8, 1)))},
+            R"({"quant_method": "torchao"})");
+  const std::string source = Write("a", {PlannedBytes("l.weight", "F32", {8, 64}, Floats(values))});
+  EXPECT_EQ(Run(source, unit).verdict, Verdict::kInconclusive);
+}
+
 TEST_F(DequantisedTest, OneCodeThatIsWrongIsNamedWithItsPlace) {
   std::string codes = Codes(8, 16);
   codes[37] ^= 0x08;

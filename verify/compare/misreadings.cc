@@ -8,6 +8,7 @@
 #include "verify/compare/diagnose.h"
 #include "verify/compare/proportion.h"
 #include "verify/maps/numbers.h"
+#include "verify/oracle/digest_scalar.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -22,6 +23,7 @@ constexpr size_t kFewestRearranged = 32;  // of many orders, one may fit a few b
 constexpr double kMostWithin = 0.9;
 constexpr double kEnergyLess = 8;
 constexpr double kErrorsLess = 0.5;
+constexpr uint64_t kEverywhere = 128;  // elements throughout the tensor
 constexpr int64_t kRowsMax = 1 << 14;
 constexpr uint64_t kRowElements = 64;
 constexpr size_t kRowsLookedAt = 8;
@@ -41,6 +43,9 @@ class Candidates {
 
   Status Measure() {
     SP_ASSIGN(plain_, FitOf(a_, b_, at_));
+    for (uint64_t i = 0; i < kEverywhere; ++i)
+      everywhere_.push_back(oracle::Mix(i) % b_.elements());
+    SP_ASSIGN(plain_everywhere_, FitOf(a_, b_, everywhere_));
     return Ok();
   }
 
@@ -62,6 +67,9 @@ class Candidates {
     const bool better =
         words_.empty() || std::pair(best_.same, -best_.energy) < std::pair(fit.same, -fit.energy);
     if (!better) return Ok();
+    // What is right must not become wrong: a shift of all codes also mends those that were cut off.
+    SP_ASSIGN(const Fit whole, FitOf(of_b ? a_ : *numbers, of_b ? *numbers : b_, everywhere_));
+    if (whole.within + kEverywhere / 10 < plain_everywhere_.within) return Ok();
     best_ = fit;
     words_ = words;
     return Ok();
@@ -74,7 +82,9 @@ class Candidates {
   const std::vector<uint64_t>& at_;
   TensorReader& a_;
   TensorReader& b_;
+  std::vector<uint64_t> everywhere_;
   Fit plain_;
+  Fit plain_everywhere_;
   Fit best_;
   std::string words_;
 };
@@ -164,12 +174,16 @@ Result<std::optional<uint64_t>> RowLike(TensorReader& a, TensorReader& b, uint64
   // Zeros are like those of any row.
   if (std::all_of(seen.begin(), seen.end(), [](const Number& number) { return number.value == 0; }))
     return std::optional<uint64_t>();
-  for (uint64_t other = 0; other < rows; ++other) {
-    if (other == row) continue;
+  const auto fits = [&](uint64_t other) -> Result<bool> {
     SP_TRY(a.Read(other * columns, count, reinterpret_cast<char*>(expected.data())));
     size_t within = 0;
     for (size_t i = 0; i < count; ++i) within += PartOfBound(expected[i], seen[i]) <= 1;
-    if (static_cast<double>(within) >= kMostWithin * static_cast<double>(count)) return {other};
+    return static_cast<double>(within) >= kMostWithin * static_cast<double>(count);
+  };
+  SP_ASSIGN(const bool fits_own, fits(row));
+  for (uint64_t other = 0; !fits_own && other < rows; ++other) {
+    SP_ASSIGN(const bool fits_other, fits(other));
+    if (fits_other) return {other};
   }
   return std::optional<uint64_t>();
 }

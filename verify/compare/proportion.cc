@@ -4,39 +4,41 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <utility>
 
 namespace shardproof::compare {
 namespace {
 
 constexpr uint64_t kStretch = 16;  // elements of a row: the fewest that formats give one scale
 constexpr size_t kFewestStretches = 16;  // stretches: fewer may be in proportion by chance
-constexpr double kAlike = 0.95;          // the square of their correlation
+constexpr uint64_t kLarger = 8;          // of a stretch's numbers: the larger ones
+constexpr int64_t kLargerAlike = 6;      // of these
 constexpr double kNearOne = 1.25;        // a factor up to this, or its inverse, may be a fit's
 constexpr double kMostStretches = 0.6;   // of the stretches
 
-struct Proportion {
-  double factor = 1;  ///< B's numbers are A's times this
-  bool is_wrong = false;
-};
-
-Result<Proportion> ProportionAt(TensorReader& a, TensorReader& b, uint64_t first) {
+/// What most of the larger numbers of B are times A's; 1 if they are in no proportion. A fit may
+/// cut off the largest, and rounding changes the small ones.
+Result<double> FactorAt(TensorReader& a, TensorReader& b, uint64_t first) {
   std::array<Number, kStretch> x;
   std::array<Number, kStretch> y;
   SP_TRY(a.Read(first, kStretch, reinterpret_cast<char*>(x.data())));
   SP_TRY(b.Read(first, kStretch, reinterpret_cast<char*>(y.data())));
-  double xx = 0;
-  double yy = 0;
-  double xy = 0;
+  std::array<std::pair<double, double>, kStretch> numbers;  // A's magnitude, B's part of it
   for (uint64_t i = 0; i < kStretch; ++i) {
-    xx += x[i].value * x[i].value;
-    yy += y[i].value * y[i].value;
-    xy += x[i].value * y[i].value;
+    const double part = x[i].value == 0 ? 0 : y[i].value / x[i].value;
+    if (!std::isfinite(part)) return 1.0;
+    numbers[i] = {std::abs(x[i].value), part};
   }
-  Proportion found{.factor = xy / xx};
-  // What is not finite, or zero, is in no proportion.
-  const bool is_alike = xy > 0 && xy * xy >= kAlike * xx * yy;
-  found.is_wrong = is_alike && (found.factor > kNearOne || found.factor < 1 / kNearOne);
-  return found;
+  std::sort(numbers.begin(), numbers.end());
+  std::array<double, kLarger> parts;
+  for (uint64_t i = 0; i < kLarger; ++i) parts[i] = numbers[kStretch - 1 - i].second;
+  std::sort(parts.begin(), parts.end());
+  const double factor = parts[kLarger / 2];
+  const auto near = std::count_if(parts.begin(), parts.end(), [&](double part) {
+    return part > factor / kNearOne && part < factor * kNearOne;
+  });
+  return factor > 0 && near >= kLargerAlike ? factor : 1.0;
 }
 
 }  // namespace
@@ -53,12 +55,12 @@ Result<std::string> DiagnoseProportion(TensorReader& a, TensorReader& b,
   size_t wrong = 0;
   std::string first;
   for (const uint64_t stretch : stretches) {
-    SP_ASSIGN(const Proportion found, ProportionAt(a, b, stretch));
-    if (!found.is_wrong) continue;
+    SP_ASSIGN(const double factor, FactorAt(a, b, stretch));
+    if (factor <= kNearOne && factor >= 1 / kNearOne) continue;
     ++wrong;
     if (first.empty()) {
       first = fmt::format("elements {} to {} are {:.3g} times A's", stretch, stretch + kStretch - 1,
-                          found.factor);
+                          factor);
     }
   }
   if (static_cast<double>(wrong) < kMostStretches * static_cast<double>(stretches.size()))
