@@ -96,6 +96,7 @@ const PropertyRegistration kRegistration{{
                   "subject.steps_left_out",
                   "subject.losses_divided_by_another_number",
                   "subject.gradients_zeroed_before_the_step",
+                  "subject.backward_left_out",
                   "subject.clips_before_it_unscales",
                   "subject.epochs_in_one_order",
                   "subject.rate_falls_twice"},

@@ -267,7 +267,7 @@ class _Job:
             for own in events
         ]
         if not any(batches):
-            self._without_batch(stage, peers, given_up)
+            self._without_batch(stage, peers, events, given_up)
             return
         self._has_batches = True
         try:
@@ -307,12 +307,15 @@ class _Job:
         elif told:
             stage.tell(told)
 
-    def _without_batch(self, stage, peers, given_up):
-        """A step for which no loss was computed since the one before, or whose gradients were
-        zeroed: given_up."""
+    def _without_batch(self, stage, peers, events, given_up):
+        """A step for which no backward began since the one before, or whose gradients were zeroed:
+        given_up. events: of each rank, what came since then."""
         grads = [grad for step in peers for grad in step.grads.values() if grad is not None]
         if given_up and not any(grad.any() for grad in grads):
             what = "the gradients of its batches were zeroed before the step, which had none"
+            stage.deviates("steps", "", range(len(peers)), what)
+        elif not grads and all(map(_has_unused_loss, events)):
+            what = "losses were computed for a step that had no gradient: backward never began"
             stage.deviates("steps", "", range(len(peers)), what)
         elif self._has_batches and grads:
             what = "a step was taken without a new batch since the step before"
@@ -320,6 +323,10 @@ class _Job:
         elif not self._has_batches:
             stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
                        "batches are not known")  # fmt: skip
+
+
+def _has_unused_loss(events) -> bool:
+    return any(isinstance(each, Batch) and each.weight == 0 for each, _ in events)
 
 
 def _buffers_of(moment) -> dict:

@@ -16,7 +16,7 @@ from shardproof._twin import (
     _values,
 )
 from shardproof._twin._gradients import Gradients
-from shardproof._twin._step_events import Clip, Moment, Part, Scaled, Step, Stepper
+from shardproof._twin._step_events import Batch, Clip, Moment, Part, Scaled, Step, Stepper
 
 
 def parts_of(full, ranks=2):
@@ -191,6 +191,22 @@ def test_a_job_that_never_steps_is_named():
 )
 def test_a_job_that_steps_somehow_is_not(moments):
     assert _step_by_step._never_stepped(moments) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "grad", "is_named"),
+    [
+        ((0.0, 0.0), None, True),
+        ((0.0, 0.0), MEAN, False),  # of something else
+        ((0.0, None), None, False),  # a loss without a gradient, as of an evaluation
+        ((), None, False),
+    ],
+)
+def test_a_step_after_losses_whose_backward_never_began_is_named(weights, grad, is_named):
+    events = [[(Batch({}, 1, None, True, None, weight=each), {})] for each in weights] or [[]]
+    job, stage = _step_by_step._Job(None, ""), _step_by_step._Stage("stepped@1")
+    job._without_batch(stage, [Step(0, [], {"w": grad}, {})], events, False)
+    assert [each["kind"] for each in stage.deviations] == ["steps"] * is_named
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])

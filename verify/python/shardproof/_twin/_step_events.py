@@ -24,9 +24,9 @@ class Part:
 @dataclasses.dataclass
 class Batch:
     """A loss that was computed. case: the fields of the Case whose `loss` was called. weight: what
-    backward began with; None if it never began. rng, rng_after: before and after it. dtypes: in
-    which the forward had each parameter and buffer. terms: of how many targets the loss is a mean,
-    0 if that is not known."""
+    backward began with, 0 if it never began; None if it could not. rng, rng_after: before and after
+    it. dtypes: in which the forward had each parameter and buffer. terms: of how many targets the
+    loss is a mean, 0 if that is not known."""
 
     case: dict
     step: int

@@ -112,9 +112,10 @@ class StepValues:
         batch.dtypes, batch.terms = _named(model, seen), self._terms
         batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
         if loss.requires_grad:
+            batch.weight = 0.0
 
             def begun(grad):
-                batch.weight = (batch.weight or 0.0) + float(grad)
+                batch.weight += float(grad)
 
             loss.register_hook(begun)
         self._since.append(batch)
