@@ -155,7 +155,11 @@ def _mutant(file, source, kind, node, instead, words=None):
 
 
 def _in_words(node, instead):
-    """Before and after; of a constant with what it stands in, since 1 alone does not say where."""
+    """Before and after; of a constant or a rank with what it stands in: alone it does not say
+    where."""
+    if instead == RANK:
+        before = ast.unparse(node.parent)
+        return before, before.replace(ast.unparse(node), f"({instead})")
     if not isinstance(node, ast.Constant):
         return ast.unparse(node), instead
     if isinstance(node.parent, ast.keyword):

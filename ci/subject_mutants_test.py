@@ -37,7 +37,7 @@ def changes(source):
         ("operator", "case.steps + 1 -> case.steps - 1"),
         ("constant", "case.steps + 1 -> case.steps + 2"),
         ("constant", "make(..., step=1) -> make(..., step=2)"),
-        ("another rank", "case.rank -> (case.rank + 1) % case.world_size"),
+        ("another rank", "case.rank == 0 -> ((case.rank + 1) % case.world_size) == 0"),
         ("nothing returned",
          "return sorted((n for n in range(1, case.steps + 1) if n < 3)) -> return None"),
     ],
@@ -104,3 +104,21 @@ def test_a_run_of_a_case_is_one_too(tmp_path):
     assert first == ["--mesh", "2", "--checkpoint", str(tmp_path / "small")]
     case = str(mutate_subject.CASES / "experts_even.json")
     assert second == ["--mesh", "ep=2", "--case", case, "--option", "a=b", "--steps=2"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "came"),
+    [
+        (("pass", "compared less", "inconclusive"), "inconclusive"),
+        (("inconclusive", "compared less"), "inconclusive"),
+        (("compared less", "pass"), "compared less"),
+        (("compared less", "named", "crashed"), "named"),
+    ],
+)
+def test_of_several_runs_the_one_that_says_most_counts(runs, came, tmp_path, monkeypatch):
+    path = tmp_path / "s.py"
+    path.write_text("")
+    verdicts = iter(runs)
+    monkeypatch.setattr(mutate_subject, "ran", lambda *_: (next(verdicts), ""))
+    subject = mutate_subject.Subject(path, {}, {}, [[] for _ in runs])
+    assert mutate_subject.judged("", subject, tmp_path, None)[0] == came

@@ -51,7 +51,8 @@ def warm(python):
 
 
 def ran(program, words, result):
-    """(verdict, by what or why) of one run of the command: a verdict of measure(), or pass."""
+    """(verdict, by what or why) of one run of the command: named by a property, crashed,
+    inconclusive, compared less (which only a baseline says), or pass."""
     command = [program, "verify", "--json", result, "--no-confirm", *words]
     Path(result).unlink(missing_ok=True)  # of a run before
     try:
@@ -68,6 +69,7 @@ def ran(program, words, result):
     if verdict == "caught":
         only_crashed = {one["property"] for one in document["findings"]} == {CRASH}
         verdict = "crashed" if only_crashed else "named"
-    elif notes := document.get("gate", {}).get("notes"):
-        by = notes[0]
+    elif not any(one["verdict"] == "inconclusive" for one in document["properties"]):
+        notes = document.get("gate", {}).get("notes")
+        verdict, by = ("compared less", notes[0]) if notes else (verdict, by)
     return verdict, by
