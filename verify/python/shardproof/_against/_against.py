@@ -35,10 +35,26 @@ EXTRA = "in the checkpoint, and not in what was given"
 
 @dataclasses.dataclass
 class Held:
-    """What all ranks found. said: what was compared with what, a line."""
+    """What all ranks found. said: what was compared with what, a line. compared: with a
+    manifest."""
 
     verdict: Verdict = dataclasses.field(default_factory=Verdict)
     said: str = ""
+    compared: "Compared | None" = None
+
+
+@dataclasses.dataclass
+class Compared:
+    """own: what this rank has of a manifest's tensors. held: of each rank the records of the names
+    that this one judges; parts: those that were held against the manifest, which has them under
+    `names`. absent: names of the manifest of which no rank has anything, and that are equal to one
+    that a rank has."""
+
+    own: _mapped.Mapped
+    held: list[dict[str, Record]]
+    parts: dict[str, dict[int, _whole.Part]]
+    names: Names
+    absent: list[str]
 
 
 @dataclasses.dataclass
@@ -185,7 +201,9 @@ def hold(
     _refuse_nothing(verdict, source)
     if source.kind == "manifest":
         source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
-        return Held(verdict, f"a {checkpoint.format}{names.said}")
+        excused = sorted({*names.extra} - {*names.absent()} - left)
+        compared = Compared(found, held, parts, names, excused)
+        return Held(verdict, f"a {checkpoint.format}{names.said}", compared)
     if names.extra:
         verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
     return Held(verdict, f"{os.fspath(path)} ({checkpoint.format}){names.said}")

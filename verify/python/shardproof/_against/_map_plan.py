@@ -117,6 +117,21 @@ def words_of(map_) -> list[str]:
     return words
 
 
+def said_of(map_, config) -> list:
+    """What a map and a config are now: of files what is in them."""
+    words = [[word, _text_in(word)] for word in words_of(map_)]
+    text = _config_text(config)
+    folder = text is not None and os.path.isdir(text)
+    return [words, text, _text_in(os.path.join(text, "config.json") if folder else text)]
+
+
+def _text_in(path: str | None) -> str | None:
+    try:
+        return None if path is None else pathlib.Path(path).read_bytes().decode("latin-1")
+    except (OSError, ValueError):  # a rule, the name of a ready map, or the text of a config
+        return None
+
+
 _kept: dict[bytes, Plan] = {}
 
 
@@ -128,7 +143,8 @@ def plan_of(map_, config, checkpoint, prefix, own, transport) -> Plan:
     cause, words = None, []
     try:
         words = words_of(map_)
-        key = _key([words, _listed(own.items()), _config_text(config), _theirs(checkpoint, prefix)])
+        said = said_of(words, config)
+        key = _key([said, _listed(own.items()), _theirs(checkpoint, prefix)])
     except Exception as error:
         cause, key = error, b""
     # Any rank's tensors may be others than in the call before.

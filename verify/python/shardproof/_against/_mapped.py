@@ -30,13 +30,16 @@ _CHUNK = 1 << 20  # elements whose places are computed at once
 class Mapped:
     """tensors, records: of this rank, by the checkpoint's names, and those of `aliases`. findings,
     left: as those of a comparison, by the model's or the checkpoint's names. padding: findings of
-    what is beside the checkpoint's elements, by the model's names."""
+    what is beside the checkpoint's elements, by the model's names; padded: what is as it should be
+    there. parts: of tensors that are in pieces."""
 
     tensors: dict[str, Holding] = dataclasses.field(default_factory=dict)
     records: dict[str, Record] = dataclasses.field(default_factory=dict)
     findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
     padding: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
+    parts: dict[str, list["Part"]] = dataclasses.field(default_factory=dict)
+    padded: list[tuple[Holding, torch.Tensor]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -48,7 +51,7 @@ class Piece:
 
 
 @dataclasses.dataclass
-class _Part:
+class Part:
     """What a rank has of one tensor of the checkpoint in one of the model."""
 
     held: Holding
@@ -65,7 +68,7 @@ class _Unmappable(Exception):
 def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) -> Mapped:
     """shapes: of the checkpoint's tensors and their aliases, by name. What no rule names stays."""
     found = Mapped()
-    parts: dict[str, list[_Part]] = {}
+    parts: dict[str, list[Part]] = {}
     lost = set()
     misfits = {name: misfit for misfit in plan.misfits for name in misfit.own}
     for name, held in tensors.items():
@@ -95,10 +98,11 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
                 found.left[theirs] = str(error)
                 lost.add(theirs)
                 continue
-            parts.setdefault(theirs, []).append(_Part(held, record, pieces))
+            parts.setdefault(theirs, []).append(Part(held, record, pieces))
     for theirs in lost & parts.keys():
         del parts[theirs]
     _read([part for each in parts.values() for part in each])
+    found.parts = parts
     for theirs, each in parts.items():
         found.tensors[theirs], found.records[theirs] = _joined(theirs, shapes[theirs], each)
         if bad := _non_finite(each):
@@ -135,7 +139,7 @@ def _is_whole(pair: Pair, held: Holding, shapes) -> bool:
     )
 
 
-def _read(parts: list[_Part]):
+def _read(parts: list[Part]):
     """Digests all pieces, many at once."""
     versions = [_own.version_of(part.held) if part.pieces else 0 for part in parts]
     pieces = [piece for part in parts for piece in part.pieces]
@@ -145,7 +149,7 @@ def _read(parts: list[_Part]):
         part.changed = bool(part.pieces) and _own.version_of(part.held) != version
 
 
-def _joined(name, shape, parts: list[_Part]) -> tuple[Holding, Record]:
+def _joined(name, shape, parts: list[Part]) -> tuple[Holding, Record]:
     """What a rank has of one tensor of the checkpoint, from all tensors of the model that it is
     in."""
     held, record = parts[0].held, parts[0].record
@@ -173,7 +177,7 @@ def _joined(name, shape, parts: list[_Part]) -> tuple[Holding, Record]:
     return mapped_held, mapped_record
 
 
-def _non_finite(parts: list[_Part]):
+def _non_finite(parts: list[Part]):
     """(what, index) of values that are to be finite and were looked at nowhere else; None if all
     are."""
     nan = inf = 0
@@ -487,10 +491,10 @@ def _hold_to_value(fill: Fill, held: Holding, record: Record, found: Mapped, ran
         if len(differs):
             at = [int(each) + low for each, (low, _) in zip(differs[0], shared)]
             index = _ravelled(at, held.shape, 0)
-            value = data[tuple(differs[0].tolist())].item()
-            count = len(differs)
+            value, count = data[tuple(differs[0].tolist())].item(), len(differs)
             are = "element of its padding is" if count == 1 else "elements of its padding are"
             says = f"not {expected.item()}, as the map says"
             what = f"{count} {are} {says}; the first of them is {value}"
             found.padding[held.name] = [((rank,), what, index)]
             return
+        found.padded.append((held, data))

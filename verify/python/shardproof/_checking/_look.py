@@ -15,6 +15,7 @@ from .._judging._outcome import Mismatch, Outcome, conclude
 from .._judging._own import Reading, tensors_of
 from .._judging._transport import Transport
 from .._judging._verdict import of_share, settled, to_locate
+from . import _again
 from ._turns import Turns
 
 
@@ -46,6 +47,8 @@ def look(asked: Asked, turns: Turns) -> Outcome:
     source = asked.against
     source.synced, source.in_turns = turns.synced, asked.budget_s is not None
     with forgetting(transport):
+        if (outcome := _again.outcome_of(asked, turns, transport)) is not None:
+            return outcome
         wanted = turns.window(transport) if asked.budget_s else lambda name: True
         begin = time.perf_counter()
         own = _own(asked, wanted, transport) if source.map is not None else None
@@ -64,7 +67,9 @@ def look(asked: Asked, turns: Turns) -> Outcome:
         if asked.budget_s:
             turns.took(verdict.slowest, asked.budget_s)
         disk = _against.hold(source, own.tensors, own.records, transport, opened, heard)
-        return _outcome(transport, verdict, own, asked.strict, disk)
+        outcome = _outcome(transport, verdict, own, asked.strict, disk)
+        _again.keep(asked, turns, transport, own, heard, outcome, verdict, disk)
+        return outcome
 
 
 def _own(asked: Asked, wanted, transport) -> "Own":

@@ -29,6 +29,7 @@ class Turns:
         self.calls = 0
         self.pending = None  # what is read in the background, and not yet told
         self.synced = Synced()
+        self.again = None  # of a check against a manifest, for the next one
         self._start, self._width = 0, _FIRST
 
     @classmethod

@@ -67,6 +67,13 @@ def hex_of_blocks(blocks: torch.Tensor) -> str:
     return ctypes.string_at(high_first.data_ptr(), high_first.numel()).hex()
 
 
+def digests_of(lanes) -> torch.Tensor:
+    """int64 [n, 2], a copy of lanes or their bytes."""
+    if not len(lanes):
+        return no_blocks(0)
+    return torch.frombuffer(bytearray(lanes), dtype=torch.int64).view(-1, 2)
+
+
 _has_op: bool | None = None
 
 

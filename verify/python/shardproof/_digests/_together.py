@@ -62,10 +62,28 @@ def start(tensors: list[torch.Tensor], runs: list[list], formats: list[int]) -> 
     sp_float_format. \returns int64 [n, 6] on the device: lanes, NaN count, Inf count, lanes of the
     coverage.
     """
-    numbers, of_tensors = array.array("q"), array.array("q")
+    table = Table()
     for tensor, own, number in zip(tensors, runs, formats, strict=True):
-        _digest.add_runs(numbers, own, tensor.element_size())
-        of_tensors.extend((len(own), number))
-    with torch.no_grad():
-        runs_, tensors_ = _digest.table_of(numbers, 6), _digest.table_of(of_tensors, 2)
-        return torch.ops.shardproof.digests(tensors, runs_, tensors_)
+        table.add(own, tensor.element_size(), number)
+    return table.digest(tensors)
+
+
+class Table:
+    """Runs of many tensors of one device, as the op reads them."""
+
+    def __init__(self):
+        self._runs, self._tensors = array.array("q"), array.array("q")
+
+    def add(self, runs: list, element_bytes: int, float_format: int, begin=0):
+        """Those of the next tensor. begin: the byte of its memory that they count from."""
+        first = len(self._runs)
+        _digest.add_runs(self._runs, runs, element_bytes)
+        for at in range(first + 4, len(self._runs), 6) if begin else ():
+            self._runs[at] += begin
+        self._tensors.extend((len(runs), float_format))
+
+    def digest(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        """As `start`."""
+        with torch.no_grad():
+            runs, of_tensors = (_digest.table_of(self._runs, 6), _digest.table_of(self._tensors, 2))
+            return torch.ops.shardproof.digests(tensors, runs, of_tensors)

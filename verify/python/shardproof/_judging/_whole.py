@@ -59,7 +59,7 @@ def wholes(everybody: list[dict[str, Part]]) -> dict[str, Whole | str]:
     return {name: _whole(name, everybody) for name in sorted({n for own in everybody for n in own})}
 
 
-def _groups(by_rank: dict[int, Part]) -> list[list[int]]:
+def groups_of(by_rank: dict[int, Part]) -> list[list[int]]:
     """The ranks that said that their parts make up one tensor; who said nothing is alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, part in sorted(by_rank.items()):
@@ -75,7 +75,7 @@ def _coverage_of(part: Part) -> tuple[int, int]:
 def _whole(name: str, everybody) -> Whole | str:
     by_rank = {rank: own[name] for rank, own in enumerate(everybody) if name in own}
     found: list[Whole] = []
-    for ranks in _groups(by_rank):
+    for ranks in groups_of(by_rank):
         parts = [by_rank[rank] for rank in ranks]
         first = parts[0]
         if len({(part.dtype, part.shape) for part in parts}) > 1:
@@ -103,11 +103,30 @@ class Wrong:
     digest: tuple[int, int] | None
 
 
+def what_holds(parts: dict[int, Part], expected):
+    """As `held_against`, where nothing is wrong. \\returns ([ranks that together hold the tensor],
+    [ranks that hold the same part of it]): if these are so again, nothing is wrong again."""
+    whole, groups = _coverage_of(next(iter(parts.values()))), groups_of(parts)
+    pieced = any(part.pieced for part in parts.values())
+    if pieced and any(total(parts[rank].coverage for rank in group) != whole for group in groups):
+        alike: dict[tuple, list[int]] = {}
+        for rank, part in sorted(parts.items()):
+            alike.setdefault((part.coverage, part.digest), []).append(rank)
+        groups = [[ranks[0] for ranks in alike.values()]]
+        return [each for each in groups if _is(parts, each, whole, expected)], [*alike.values()]
+    return [each for each in groups if _is(parts, each, whole, expected)], []
+
+
+def _is(parts, group, whole, expected) -> bool:
+    coverage = total(parts[rank].coverage for rank in group)
+    return coverage == whole and total(parts[rank].digest for rank in group) == expected
+
+
 def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
     """parts: of one tensor, by rank. \\returns (who holds another one, why it is not compared)."""
     if len({(part.dtype, part.shape) for part in parts.values()}) > 1:
         return [], f"ranks {sorted(parts)} do not agree on its dtype and shape"
-    whole, groups = _coverage_of(next(iter(parts.values()))), _groups(parts)
+    whole, groups = _coverage_of(next(iter(parts.values()))), groups_of(parts)
     made = {
         tuple(group): total(parts[rank].digest for rank in group)
         for group in groups

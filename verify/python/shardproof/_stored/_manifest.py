@@ -1,12 +1,17 @@
 """Manifests: the digests of a model's tensors as an object, to send along with the weights."""
 
+import array
 import base64
+import ctypes
 import functools
 import hashlib
 import json
 import zlib
 
-from ._checkpoint import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Unreadable, stored_of_seal
+import torch
+
+from .._digests._digest import digests_of, hex_of_blocks
+from ._checkpoint import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Stored, Unreadable, stored_of_seal
 
 SCHEMA = 2
 _SEAL_BYTES_MAX = 1 << 28  # of some two million tensors
@@ -46,6 +51,36 @@ class Manifest:
         return f"<shardproof.Manifest{of}: {len(self)} tensors, {self.digest[:12]}>"
 
     @functools.cached_property
+    def layout(self) -> list[tuple]:
+        """Name, dtype and shape of each tensor."""
+        return [(name, each.dtype, each.shape) for name, each in self.tensors.items()]
+
+    @functools.cached_property
+    def digests(self) -> torch.Tensor:
+        """Of the tensors in this order, int64 [n, 2]."""
+        lanes = array.array("Q")
+        for each in self.tensors.values():
+            lanes.extend(each.digest)
+        return digests_of(lanes)
+
+    def renewed(self, digests: torch.Tensor, version: int | None) -> "Manifest":
+        """One of the same tensors with other digests, as `digests` has them."""
+        lanes, hexes = array.array("Q", _bytes_of(digests)), hex_of_blocks(digests)
+        found = Manifest({**self.seal, "tensors": {}}, version)
+        for at, (name, old) in enumerate(self.tensors.items()):
+            found.tensors[name] = Stored(
+                old.dtype, old.dtype_name, old.shape, digest=(lanes[2 * at], lanes[2 * at + 1])
+            )
+            entry = self.seal["tensors"][name]
+            said = hexes[32 * at : 32 * at + 32]
+            found.seal["tensors"][name] = {**entry, "shape": [*old.shape], "digest": said}
+        return found
+
+    @property
+    def title(self) -> str:
+        return "manifest" if self.version is None else f"manifest of version {self.version}"
+
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what it says, in hexadecimal."""
         return hashlib.sha256(_bytes(self._said())).hexdigest()
@@ -82,11 +117,14 @@ class Manifest:
         return manifest
 
     def as_checkpoint(self) -> Checkpoint:
-        of = "" if self.version is None else f" of version {self.version}"
-        return Checkpoint("", f"manifest{of}", dict(self.tensors))
+        return Checkpoint("", self.title, dict(self.tensors))
 
     def _said(self) -> dict:
         return {"manifest": SCHEMA, "version": self.version, "seal": self.seal}
+
+
+def _bytes_of(digests: torch.Tensor) -> bytes:
+    return ctypes.string_at(digests.data_ptr(), digests.nbytes)
 
 
 def check_version(version):

@@ -1,6 +1,8 @@
 """A trainer's manifest against an engine that keeps the same weights fused and cut otherwise: on 2
 ranks, sound and with the mistakes of public reports."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
 from shardproof import _program, check, seal
+from shardproof._checking import _look
 from shardproof._checking._check import Mismatch
 from shardproof._checking._ranks_test import DEADLINE, alike, run
 from shardproof._stored._manifest import Manifest
@@ -159,6 +162,26 @@ def synced(rank, mesh, mistake):
     return told(engine, manifests[1])
 
 
+def again(rank):
+    """Five syncs: after the first one nothing is described anew as long as all is right. \\returns
+    how often all was, and what was found, at each."""
+    mesh, looks, found = init_device_mesh("cpu", (WORLD,)), [], []
+    init = _look.Own.__init__
+    _look.Own.__init__ = lambda *arguments: looks.append(1) or init(*arguments)
+    engine = Engine(fused(trained(1).state_dict(), rank))
+    for step in range(1, 6):
+        state = fused(trained(step).state_dict(), rank)
+        if step == 4 and rank == 1:
+            state["layers.1.w2"][0, 2, 3] += 1
+        if step == 5 and rank == 1:
+            layer = engine.get_submodule("layers.1")
+            layer.norm = copy.deepcopy(layer.norm)
+        engine.load(state)
+        found.append(told(engine, seal(fully_shard(trained(step), mesh=mesh), version=step)))
+        found.append(len(looks))
+    return tuple(found)
+
+
 # ---- Mistakes: each loads the second sync --------------------------------------------------------
 
 
@@ -271,6 +294,15 @@ def found():
 
 def test_a_sound_sync_is_silent(found):
     assert found["sound"] == ()
+
+
+def test_after_a_sound_sync_ranks_describe_nothing_as_long_as_all_is_right():
+    first, one, second, two, third, three, wrong, four, fifth, five = alike(
+        run(again, WORLD), range(WORLD)
+    )
+    assert (first, second, third, fifth) == ((), (), (), ()) and (one, two, three) == (1, 1, 1)
+    assert [each[:2] for each in wrong] == [("layers.1.experts.2.down.weight", (1,))]
+    assert (four, five) == (2, 3)  # rank 1 has another module in the end
 
 
 @pytest.mark.parametrize("mistake", EXPECTED, ids=lambda each: each.__name__)
