@@ -19,7 +19,7 @@ from .._judging._transport import Transport
 from .._judging._verdict import Verdict, settled
 from .._stored._checkpoint import SEAL_DIGEST, SEAL_SCHEMA
 from .._stored._manifest import Manifest, check_version
-from . import _cast, _log, _scaled, _state_dict
+from . import _cast, _log, _reseal, _scaled, _state_dict
 
 _STATE = "optimizer."
 
@@ -52,12 +52,35 @@ def seal(
     \\raises TimeoutError if a rank does not call it in time.
     """
     _log.check_path(log, version, "seal")
-    transport = Transport(deadline)
+    transport, cause = Transport(deadline), None
+    said = group, groups, mesh, layout
+    looked, asked = _reseal.look(model, optimizer, ignore, cast, prefix, said)
+    manifest = _reseal.manifest_of(model, looked, asked, version, transport)
+    if manifest is None:
+        sealed = _sealed(model, optimizer, ignore, cast, said, version, transport)
+        manifest, cause = _gathered(transport, sealed.wholes, version, prefix, optimizer_prefix)
+        if not any(failed for (failed,) in transport.everybody([int(manifest is None)])):
+            _reseal.keep(model, looked, asked, sealed, prefix, manifest, transport)
+    try:
+        if to is not None and manifest is not None and transport.rank == 0:
+            write_seal(to, manifest.seal, replace)
+        if log is not None and manifest is not None and transport.rank == 0:
+            rounds = _cast.rounds(manifest, cast)
+            _log.append(log, manifest, _log.sent(manifest, rounds, *taken_and_rate(stepped)))
+    except (OSError, ValueError, TypeError) as raised:
+        cause = raised
+    written = " or ".join(str(each) for each in (to, log) if each is not None)
+    what = f"write {written}" if written else "make the manifest"
+    transport.agree(f"cannot {what}", cause, "seal")
+    return manifest
+
+
+def _sealed(model, optimizer, ignore, cast, said, version, transport) -> _reseal.Sealed:
     sent = shared = own = share = sealed = cause = None
     try:
-        said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
+        statement = Statement(*said, claims=not isinstance(model, list | tuple))
         check_version(version)
-        tensors, values = _read(model, optimizer, ignore, said)
+        tensors, values = _read(model, optimizer, ignore, statement)
         sent = _Sent(tensors, cast)
         shared = sent.shared()
     except Exception as error:  # whatever it is, the other ranks wait to be told
@@ -82,19 +105,7 @@ def seal(
         raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
     if not verdict.tensors:
         raise RuntimeError("shardproof.seal: there is no tensor to seal")
-    manifest, cause = _gathered(transport, sealed, version, prefix, optimizer_prefix)
-    try:
-        if to is not None and manifest is not None and transport.rank == 0:
-            write_seal(to, manifest.seal, replace)
-        if log is not None and manifest is not None and transport.rank == 0:
-            rounds = _cast.rounds(manifest, cast)
-            _log.append(log, manifest, _log.sent(manifest, rounds, *taken_and_rate(stepped)))
-    except (OSError, ValueError, TypeError) as raised:
-        cause = raised
-    written = " or ".join(str(each) for each in (to, log) if each is not None)
-    what = f"write {written}" if written else "make the manifest"
-    transport.agree(f"cannot {what}", cause, "seal")
-    return manifest
+    return _reseal.Sealed(sent.as_they_are(), received, sealed)
 
 
 def _gathered(transport, sealed, version, prefix, optimizer_prefix):
@@ -166,6 +177,11 @@ class _Sent:
     def __init__(self, tensors, cast):
         self._steps = {name: _cast.steps_of(held, cast) for name, held in tensors.items()}
         self._tensors = tensors
+
+    def as_they_are(self) -> dict | None:
+        """The tensors, if none is cast."""
+        is_cast = any(steps != (None, None) for steps in self._steps.values())
+        return None if is_cast else self._tensors
 
     def shared(self) -> dict[str, _scaled.Shared]:
         """Of the blocks of what is quantised, those that other ranks have a part of."""

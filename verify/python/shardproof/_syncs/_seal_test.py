@@ -1,5 +1,6 @@
 """A seal of a live model: what is in it, and a model against one; of one process alone."""
 
+import copy
 import dataclasses
 import json
 
@@ -14,7 +15,7 @@ from shardproof._checking._check import Mismatch, check
 from shardproof._digests._digest import digest_runs, hex_of
 from shardproof._holdings._groups import Statement
 from shardproof._holdings._layout import local_runs
-from shardproof._judging import _whole
+from shardproof._judging import _own, _whole
 from shardproof._judging._whole import Part
 from shardproof._syncs import _state_dict
 from shardproof._syncs._seal import seal
@@ -24,6 +25,39 @@ from shardproof._syncs._sealing_writer import SealingWriter
 def model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2).to(torch.bfloat16), nn.BatchNorm1d(2))
+
+
+def test_a_model_that_was_sealed_before_is_described_anew_only_if_it_is_another(monkeypatch):
+    live, reads, read = model(), [], _own.tensors_of
+    monkeypatch.setattr(_own, "tensors_of", lambda *each: reads.append(1) or read(*each))
+    of_model = {}
+
+    def sealed(version, expected, **options):
+        before = len(reads)
+        found = seal(live, version=version, **options)
+        assert len(reads) - before == expected
+        alone = seal(copy.deepcopy(live), version=version, **options)
+        assert (found.seal, found.digest) == (alone.seal, alone.digest)
+        assert dict(found.tensors) == dict(alone.tensors)
+        of_model[version] = found.to_json()
+        return found
+
+    sealed(1, 1)
+    for version in (2, 3):
+        with torch.no_grad():
+            live[0].weight += 1
+            live[2].running_mean -= 1
+        found = sealed(version, 0)
+    assert len({*of_model.values()}) == 3
+    found.seal["tensors"].clear()  # which is the caller's
+    found.tensors.clear()
+    sealed(4, 0)
+    sealed(4, 1, prefix="model.")
+    sealed(4, 1, cast=torch.bfloat16)
+    sealed(4, 1, cast=torch.bfloat16)  # what is cast is
+    live[1] = nn.Linear(2, 2)
+    sealed(5, 1)
+    sealed(6, 0)
 
 
 def test_a_seal_has_the_digests_of_the_whole_tensors(tmp_path):
