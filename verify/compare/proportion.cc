@@ -67,7 +67,7 @@ Result<std::string> DiagnoseProportion(TensorReader& a, TensorReader& b,
     return std::string();
   return fmt::format(
       "B's numbers are A's times other factors from block to block: the codes fit and the scales "
-      "do not; {}",
+      "do not, or channels were scaled before, as AWQ does; {}",
       first);
 }
 
