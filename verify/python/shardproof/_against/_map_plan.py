@@ -126,10 +126,10 @@ def said_of(map_, config) -> list:
 
 
 def _text_in(path: str | None) -> str | None:
-    try:
-        return None if path is None else pathlib.Path(path).read_bytes().decode("latin-1")
-    except (OSError, ValueError):  # a rule, the name of a ready map, or the text of a config
+    """None of a rule, the name of a ready map, or the text of a config."""
+    if path is None or not os.path.isfile(path):
         return None
+    return pathlib.Path(path).read_bytes().decode("latin-1")
 
 
 _kept: dict[bytes, Plan] = {}

@@ -115,7 +115,7 @@ def _look(asked) -> tuple[Look | None, tuple]:
     try:
         if optimizer is None:
             return _unchanged.look_at(model), _arguments(asked)
-    except (Unplain, RuntimeError, NotImplementedError, TypeError, AttributeError):
+    except (Unplain, RuntimeError, TypeError, ValueError, AttributeError, OSError):
         pass
     return None, ()
 
