@@ -158,7 +158,8 @@ def _in_words(node, instead):
     """Before and after; of a constant or a rank with what it stands in: alone it does not say
     where."""
     if instead == RANK:
-        before = ast.unparse(node.parent)
+        keyword = node.parent.parent
+        before = ast.unparse(keyword if isinstance(keyword, ast.keyword) else node.parent)
         return before, before.replace(ast.unparse(node), f"({instead})")
     if not isinstance(node, ast.Constant):
         return ast.unparse(node), instead

@@ -36,6 +36,8 @@ RUNS = (
     "full_offloaded: 2 llama-tied-small load=full cpu_offload=yes mixed_precision=bf16",
     "by_hand_async: 2 llama-tied-small load=distribute save=async frozen=first",
     "strict: 2 qwen3-small strict=yes",
+    # On a slow disk, what is not waited for is not there.
+    "slow_disk nightly: 2 llama-tied-small load=distribute save=async --inject=file/slow@0:0",
 )
 PLAIN = {"load": "full"}
 OPTIONS = {
