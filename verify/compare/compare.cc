@@ -234,6 +234,45 @@ Status CompareDequantised(Comparison& run, const Held& held) {
   return Ok();
 }
 
+/// Of each pair at once where there are fewer pairs than cores; below this, threads cost more.
+constexpr uint64_t kStretchBytesMin = 1u << 20;
+
+Reader OpenExpected(const Comparison& run, const Held& held) {
+  Reader a = run.inputs.Open(*held.a);
+  return held.a->dtype == held.b->dtype ? std::move(a) : Cast(std::move(a), *held.b->dtype);
+}
+
+/// What CountDifferences finds, by the threads that have no pair of their own: each counts in a
+/// stretch of the elements.
+Result<compare::Difference> CountInStretches(const Comparison& run, const Held& held,
+                                             bool nan_equal) {
+  const uint64_t elements = held.b->Elements();
+  const uint64_t bytes = elements * static_cast<uint64_t>(held.b->dtype->bytes);
+  const uint64_t idle = std::thread::hardware_concurrency() / run.pairs.size();
+  const uint64_t count = std::max<uint64_t>(std::min(idle, bytes / kStretchBytesMin), 1);
+  std::vector<compare::Difference> found(count);
+  std::vector<Status> outcomes(count, Ok());
+  const auto count_one = [&](uint64_t i) -> Status {
+    const Reader a = OpenExpected(run, held);
+    const Reader b = run.inputs.Open(*held.b);
+    SP_ASSIGN(found[i], compare::CountDifferences(*a, *b, nan_equal, elements * i / count,
+                                                  elements * (i + 1) / count));
+    return Ok();
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t i = 1; i < count; ++i) threads.emplace_back([&, i] { outcomes[i] = count_one(i); });
+  outcomes[0] = count_one(0);
+  for (std::thread& thread : threads) thread.join();
+  compare::Difference whole;
+  for (uint64_t i = 0; i < count; ++i) {
+    SP_TRY(outcomes[i]);
+    const uint64_t differing = whole.differing + found[i].differing;
+    if (!whole.first) whole = std::move(found[i]);
+    whole.differing = differing;
+  }
+  return whole;
+}
+
 Status CompareHeld(Comparison& run, const Held& held) {
   if (run.inputs.dequantised) {
     std::string unknown = compare::UnknownIn(run.inputs, *held.a);
@@ -248,13 +287,12 @@ Status CompareHeld(Comparison& run, const Held& held) {
   SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, held));
   if (tag_differs) return Ok();
   if (held.a->Computes() || held.b->Computes()) return CompareComputed(run, held);
-  Reader a = run.inputs.Open(*held.a);
+  const Reader a = OpenExpected(run, held);
   const Reader b = run.inputs.Open(*held.b);
   const bool casts = held.a->dtype != held.b->dtype;
-  if (casts) a = Cast(std::move(a), b->dtype());
   // A cast of the map's has no defined payload of NaN, as one of the command's.
   const bool nan_equal = casts || held.a->kind == View::Kind::kCast;
-  SP_ASSIGN(const compare::Difference found, compare::CountDifferences(*a, *b, nan_equal));
+  SP_ASSIGN(const compare::Difference found, CountInStretches(run, held, nan_equal));
   bool cast_used = casts;
   if (found.differing > 0 && !casts) {
     SP_ASSIGN(cast_used, EqualAfterRoundTrip(run, held));

@@ -132,6 +132,25 @@ TEST_F(MapTest, PartsInTheWrongOrderDifferAlsoAfterACast) {
               HasSubstr("B has the parts in the order k, q"));
 }
 
+TEST_F(MapTest, ALargeTensorIsHeldInStretches) {
+  const int64_t bytes = 3 << 20;
+  std::string image(2 * bytes, '\0');
+  for (int64_t i = 0; i < 2 * bytes; ++i) image[i] = static_cast<char>(oracle::Mix(i));
+  const std::vector<PlannedTensor> a = {PlannedBytes("q", "U8", {bytes}, image.substr(0, bytes)),
+                                        PlannedBytes("k", "U8", {bytes}, image.substr(bytes))};
+  const auto joined = [&] { return std::vector{PlannedBytes("qk", "U8", {2 * bytes}, image)}; };
+  ExpectPass(a, joined(), "cat(q, k) -> qk");
+  for (const int64_t at : {2 * bytes - 1, bytes + 7, bytes - 1}) {
+    image[at] ^= 1;
+    const auto result = Run(a, joined(), "cat(q, k) -> qk");
+    ASSERT_TRUE(result.ok());
+    ASSERT_EQ(result.value().differences.size(), 1u);
+    EXPECT_EQ(result.value().differences[0].index, static_cast<uint64_t>(at));
+  }
+  const auto result = Run(a, joined(), "cat(q, k) -> qk");
+  EXPECT_EQ(result.value().differences.at(0).differing, 3u);
+}
+
 TEST_F(MapTest, ADifferenceIsNamedWhereItIsStored) {
   const auto result =
       Run({Grid("qkv", 7, 3)}, {Grid("q", 2, 3), Grid("k", 5, 3, 3)}, "qkv -> cat(q, k)");

@@ -38,15 +38,16 @@ void CountPiece(const oracle::DtypeInfo& dtype, const char* a, const char* b, ui
   }
 }
 
-/// Calls visit(start, count, a's bytes, b's bytes, equal) piece by piece until it returns false.
+/// Calls visit(start, count, a's bytes, b's bytes, equal) piece by piece, from element `begin` to
+/// `end`, until it returns false.
 template <typename Visit>
-Status Walk(TensorReader& a, TensorReader& b, Visit visit) {
+Status Walk(TensorReader& a, TensorReader& b, uint64_t begin, uint64_t end, Visit visit) {
   const uint64_t width = b.width();
   const uint64_t piece = kPieceBytes / width;
-  std::vector<char> from_a(std::min(piece, b.elements()) * width);
+  std::vector<char> from_a(std::min(piece, end - begin) * width);
   std::vector<char> from_b(from_a.size());
-  for (uint64_t start = 0; start < b.elements(); start += piece) {
-    const uint64_t count = std::min(piece, b.elements() - start);
+  for (uint64_t start = begin; start < end; start += piece) {
+    const uint64_t count = std::min(piece, end - start);
     SP_TRY(a.Read(start, count, from_a.data()));
     SP_TRY(b.Read(start, count, from_b.data()));
     const bool equal = std::memcmp(from_a.data(), from_b.data(), count * width) == 0;
@@ -58,18 +59,25 @@ Status Walk(TensorReader& a, TensorReader& b, Visit visit) {
 }  // namespace
 
 Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal) {
+  return CountDifferences(a, b, nan_equal, 0, b.elements());
+}
+
+Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal,
+                                    uint64_t begin, uint64_t end) {
   Difference difference;
-  SP_TRY(Walk(a, b, [&](uint64_t start, uint64_t count, const char* x, const char* y, bool equal) {
+  const auto count_piece = [&](uint64_t start, uint64_t count, const char* x, const char* y,
+                               bool equal) {
     if (!equal) CountPiece(b.dtype(), x, y, start, count, nan_equal, difference);
     return true;
-  }));
+  };
+  SP_TRY(Walk(a, b, begin, end, count_piece));
   return difference;
 }
 
 Result<bool> AreEqual(TensorReader& a, TensorReader& b) {
   if (a.width() != b.width() || a.elements() != b.elements()) return false;
   bool all_equal = true;
-  SP_TRY(Walk(a, b, [&](uint64_t, uint64_t, const char*, const char*, bool equal) {
+  SP_TRY(Walk(a, b, 0, b.elements(), [&](uint64_t, uint64_t, const char*, const char*, bool equal) {
     all_equal = equal;
     return equal;
   }));

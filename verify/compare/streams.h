@@ -23,6 +23,10 @@ struct Difference {
 /// payload). \error kBadInput if a file ends early.
 Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal);
 
+/// The same of the elements from `begin` on and before `end`.
+Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal,
+                                    uint64_t begin, uint64_t end);
+
 /// Whether all bits agree; stops at the first that does not. Dtypes of two widths do not.
 Result<bool> AreEqual(TensorReader& a, TensorReader& b);
 
