@@ -234,43 +234,25 @@ Status CompareDequantised(Comparison& run, const Held& held) {
   return Ok();
 }
 
-/// Of each pair at once where there are fewer pairs than cores; below this, threads cost more.
+/// Of a stretch that is worth a thread.
 constexpr uint64_t kStretchBytesMin = 1u << 20;
+
+uint64_t BytesOf(const View& view) {
+  return view.Elements() * static_cast<uint64_t>(view.dtype->bytes);
+}
 
 Reader OpenExpected(const Comparison& run, const Held& held) {
   Reader a = run.inputs.Open(*held.a);
   return held.a->dtype == held.b->dtype ? std::move(a) : Cast(std::move(a), *held.b->dtype);
 }
 
-/// What CountDifferences finds, by the threads that have no pair of their own: each counts in a
-/// stretch of the elements.
-Result<compare::Difference> CountInStretches(const Comparison& run, const Held& held,
-                                             bool nan_equal) {
-  const uint64_t elements = held.b->Elements();
-  const uint64_t bytes = elements * static_cast<uint64_t>(held.b->dtype->bytes);
+/// By the threads that have no pair of their own, too.
+Result<compare::Difference> CountHeld(const Comparison& run, const Held& held, bool nan_equal) {
   const uint64_t idle = std::thread::hardware_concurrency() / run.pairs.size();
-  const uint64_t count = std::max<uint64_t>(std::min(idle, bytes / kStretchBytesMin), 1);
-  std::vector<compare::Difference> found(count);
-  std::vector<Status> outcomes(count, Ok());
-  const auto count_one = [&](uint64_t i) -> Status {
-    const Reader a = OpenExpected(run, held);
-    const Reader b = run.inputs.Open(*held.b);
-    SP_ASSIGN(found[i], compare::CountDifferences(*a, *b, nan_equal, elements * i / count,
-                                                  elements * (i + 1) / count));
-    return Ok();
-  };
-  std::vector<std::thread> threads;
-  for (uint64_t i = 1; i < count; ++i) threads.emplace_back([&, i] { outcomes[i] = count_one(i); });
-  outcomes[0] = count_one(0);
-  for (std::thread& thread : threads) thread.join();
-  compare::Difference whole;
-  for (uint64_t i = 0; i < count; ++i) {
-    SP_TRY(outcomes[i]);
-    const uint64_t differing = whole.differing + found[i].differing;
-    if (!whole.first) whole = std::move(found[i]);
-    whole.differing = differing;
-  }
-  return whole;
+  const uint64_t most = BytesOf(*held.b) / kStretchBytesMin;
+  const auto open = [&] { return std::pair(OpenExpected(run, held), run.inputs.Open(*held.b)); };
+  return compare::CountDifferences(open, held.b->Elements(),
+                                   std::max<uint64_t>(std::min(idle, most), 1), nan_equal);
 }
 
 Status CompareHeld(Comparison& run, const Held& held) {
@@ -287,12 +269,10 @@ Status CompareHeld(Comparison& run, const Held& held) {
   SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, held));
   if (tag_differs) return Ok();
   if (held.a->Computes() || held.b->Computes()) return CompareComputed(run, held);
-  const Reader a = OpenExpected(run, held);
-  const Reader b = run.inputs.Open(*held.b);
   const bool casts = held.a->dtype != held.b->dtype;
   // A cast of the map's has no defined payload of NaN, as one of the command's.
   const bool nan_equal = casts || held.a->kind == View::Kind::kCast;
-  SP_ASSIGN(const compare::Difference found, CountInStretches(run, held, nan_equal));
+  SP_ASSIGN(const compare::Difference found, CountHeld(run, held, nan_equal));
   bool cast_used = casts;
   if (found.differing > 0 && !casts) {
     SP_ASSIGN(cast_used, EqualAfterRoundTrip(run, held));
@@ -300,9 +280,12 @@ Status CompareHeld(Comparison& run, const Held& held) {
   const bool equal = found.differing == 0 || (cast_used && !casts);
   Comparison::Add(*held.b, run.compared);
   if (cast_used) Comparison::Add(*held.b, run.cast);
-  run.result.elements += b->elements();
-  run.result.bytes += b->elements() * b->width();
-  return equal ? Ok() : AddValueDifference(run, held, *a, *b, found);
+  run.result.elements += held.b->Elements();
+  run.result.bytes += BytesOf(*held.b);
+  if (equal) return Ok();
+  const Reader a = OpenExpected(run, held);
+  const Reader b = run.inputs.Open(*held.b);
+  return AddValueDifference(run, held, *a, *b, found);
 }
 
 /// All pairs, on as many threads as there are cores. \error of the first pair that has one.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "verify/oracle/digest_scalar.h"
@@ -56,14 +57,8 @@ Status Walk(TensorReader& a, TensorReader& b, uint64_t begin, uint64_t end, Visi
   return Ok();
 }
 
-}  // namespace
-
-Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal) {
-  return CountDifferences(a, b, nan_equal, 0, b.elements());
-}
-
-Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal,
-                                    uint64_t begin, uint64_t end) {
+Result<Difference> CountBetween(TensorReader& a, TensorReader& b, uint64_t begin, uint64_t end,
+                                bool nan_equal) {
   Difference difference;
   const auto count_piece = [&](uint64_t start, uint64_t count, const char* x, const char* y,
                                bool equal) {
@@ -72,6 +67,38 @@ Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_e
   };
   SP_TRY(Walk(a, b, begin, end, count_piece));
   return difference;
+}
+
+}  // namespace
+
+Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal) {
+  return CountBetween(a, b, 0, b.elements(), nan_equal);
+}
+
+Result<Difference> CountDifferences(
+    const std::function<std::pair<maps::Reader, maps::Reader>()>& open, uint64_t elements,
+    uint64_t thread_count, bool nan_equal) {
+  std::vector<Difference> found(thread_count);
+  std::vector<Status> outcomes(thread_count, Ok());
+  const auto count_one = [&](uint64_t i) -> Status {
+    const auto [a, b] = open();
+    SP_ASSIGN(found[i], CountBetween(*a, *b, elements * i / thread_count,
+                                     elements * (i + 1) / thread_count, nan_equal));
+    return Ok();
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t i = 1; i < thread_count; ++i)
+    threads.emplace_back([&, i] { outcomes[i] = count_one(i); });
+  outcomes[0] = count_one(0);
+  for (std::thread& thread : threads) thread.join();
+  Difference whole;
+  for (uint64_t i = 0; i < thread_count; ++i) {
+    SP_TRY(outcomes[i]);
+    const uint64_t differing = whole.differing + found[i].differing;
+    if (!whole.first) whole = std::move(found[i]);
+    whole.differing = differing;
+  }
+  return whole;
 }
 
 Result<bool> AreEqual(TensorReader& a, TensorReader& b) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "src/core/result.h"
 #include "verify/maps/tensor_reader.h"
@@ -23,9 +25,11 @@ struct Difference {
 /// payload). \error kBadInput if a file ends early.
 Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal);
 
-/// The same of the elements from `begin` on and before `end`.
-Result<Difference> CountDifferences(TensorReader& a, TensorReader& b, bool nan_equal,
-                                    uint64_t begin, uint64_t end);
+/// The same by so many threads, each of which opens both readers for itself and counts in a stretch
+/// of the elements.
+Result<Difference> CountDifferences(
+    const std::function<std::pair<maps::Reader, maps::Reader>()>& open, uint64_t elements,
+    uint64_t thread_count, bool nan_equal);
 
 /// Whether all bits agree; stops at the first that does not. Dtypes of two widths do not.
 Result<bool> AreEqual(TensorReader& a, TensorReader& b);

@@ -107,19 +107,21 @@ def what_holds(parts: dict[int, Part], expected):
     """As `held_against`, where nothing is wrong. \\returns ([ranks that together hold the tensor],
     [ranks that hold the same part of it]): if these are so again, nothing is wrong again."""
     whole, groups = _coverage_of(next(iter(parts.values()))), groups_of(parts)
-    pieced = any(part.pieced for part in parts.values())
-    if pieced and any(total(parts[rank].coverage for rank in group) != whole for group in groups):
-        alike: dict[tuple, list[int]] = {}
+    made, alike = _made(parts, groups, whole), {}
+    if len(made) < len(groups) and any(part.pieced for part in parts.values()):
         for rank, part in sorted(parts.items()):
             alike.setdefault((part.coverage, part.digest), []).append(rank)
-        groups = [[ranks[0] for ranks in alike.values()]]
-        return [each for each in groups if _is(parts, each, whole, expected)], [*alike.values()]
-    return [each for each in groups if _is(parts, each, whole, expected)], []
+        made = _made(parts, [[ranks[0] for ranks in alike.values()]], whole)
+    return [group for group, digest in made.items() if digest == expected], [*alike.values()]
 
 
-def _is(parts, group, whole, expected) -> bool:
-    coverage = total(parts[rank].coverage for rank in group)
-    return coverage == whole and total(parts[rank].digest for rank in group) == expected
+def _made(parts, groups, whole) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Of each group of ranks that together hold all of a tensor what its digest is there."""
+    return {
+        tuple(group): total(parts[rank].digest for rank in group)
+        for group in groups
+        if total(parts[rank].coverage for rank in group) == whole
+    }
 
 
 def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
@@ -127,11 +129,7 @@ def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
     if len({(part.dtype, part.shape) for part in parts.values()}) > 1:
         return [], f"ranks {sorted(parts)} do not agree on its dtype and shape"
     whole, groups = _coverage_of(next(iter(parts.values()))), groups_of(parts)
-    made = {
-        tuple(group): total(parts[rank].digest for rank in group)
-        for group in groups
-        if total(parts[rank].coverage for rank in group) == whole
-    }
+    made = _made(parts, groups, whole)
     if len(made) == len(groups):
         return _of_groups(made, parts, expected)
     if any(part.pieced for part in parts.values()):
