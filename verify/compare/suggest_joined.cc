@@ -15,7 +15,7 @@ using maps::ViewPtr;
 
 // What has nothing in common must not cost a comparison of every combination.
 constexpr int kTriesMax = 20'000;
-constexpr int64_t kGroupsMax = 256;
+constexpr int64_t kJoinedMax = 256;
 
 /// One tensor, or those that differ in a number alone, stacked.
 struct Part {
@@ -186,7 +186,7 @@ class Searcher {
       SP_TRY(Take(parts, name, stacked ? "stack(cat({}))" : "cat({})", found));
       return true;
     }
-    for (int64_t groups = 2; !stacked && groups <= kGroupsMax; ++groups) {
+    for (int64_t groups = 2; !stacked && groups <= kJoinedMax; ++groups) {
       SP_ASSIGN(const bool grouped, Equal(maps::Interleave(views, dim, groups), whole));
       if (!grouped) continue;
       SP_TRY(Take(parts, name, fmt::format("interleave({{}}, groups={})", groups), found));

@@ -9,12 +9,6 @@ using ViewKind = View::Kind;
 
 constexpr size_t kPairsMax = 1 << 22;
 
-/// Elements of dims [begin, end).
-int64_t Extent(const std::vector<int64_t>& shape, size_t begin, size_t end) {
-  return static_cast<int64_t>(
-      oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0));
-}
-
 Error Uncut(const View& view) {
   return {ErrorCode::kUnsupported,
           "the reshape to " + ShapeText(view.shape) + " cuts through tensors that were joined"};

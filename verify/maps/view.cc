@@ -17,12 +17,6 @@ using oracle::NumberKind;
 
 constexpr int64_t kPartsMax = 1 << 20;
 
-/// Elements of dims [begin, end).
-int64_t Extent(const std::vector<int64_t>& shape, size_t begin, size_t end) {
-  return static_cast<int64_t>(
-      oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0));
-}
-
 ViewPtr Made(View view) { return std::make_shared<const View>(std::move(view)); }
 
 /// The same view of other parts; its shape is the first part's.
@@ -125,6 +119,11 @@ Result<std::string> BytesOfValue(const DtypeInfo& dtype, double value) {
 }
 
 }  // namespace
+
+int64_t Extent(const std::vector<int64_t>& shape, size_t begin, size_t end) {
+  return static_cast<int64_t>(
+      oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0));
+}
 
 uint64_t View::Elements() const {
   return oracle::CheckedElements(shape.data(), shape.size()).value_or(0);

@@ -93,6 +93,9 @@ Result<ViewPtr> Merged(const ViewPtr& weight, const ViewPtr& a, const ViewPtr& b
 /// The same, of elements that stand elsewhere too.
 ViewPtr Repeated(const ViewPtr& part);
 
+/// Elements of dims [begin, end) of a shape whose elements can be counted, else 0.
+int64_t Extent(const std::vector<int64_t>& shape, size_t begin, size_t end);
+
 /// Calls visit(view) for every stored box in the tree, in order.
 void ForEachStored(const View& view, const std::function<void(const View&)>& visit);
 

@@ -23,11 +23,11 @@ uint64_t Factor(uint64_t lane, uint64_t block) {
   return Mix(0x70726f6f66000000 + (lane << 63) + block) | 1;
 }
 
-using Keys = std::array<std::array<uint64_t, kWords>, 2>;
+using KeyTable = std::array<std::array<uint64_t, kWords>, 2>;
 
-const Keys& AllKeys() {
+const KeyTable& AllKeys() {
   static const Keys keys = [] {
-    Keys made;
+    KeyTable made;
     for (uint64_t lane = 0; lane < 2; ++lane) {
       for (uint64_t word = 0; word < kWords; ++word) made[lane][word] = Key(lane, word);
     }
@@ -75,7 +75,7 @@ void ScalarDigest::Add(const char* data, uint64_t length) {
 // Walks 4 KiB block by block: within one, factor is common and is multiplied in once at its end.
 void ScalarDigest::AddWords(const char* data, uint64_t length) {
   CountNonFinite(data, length);
-  const Keys& keys = AllKeys();
+  const KeyTable& keys = AllKeys();
   while (length > 0) {
     const uint64_t block = position_ / kBlockBytes;
     const uint64_t step = std::min(length, kBlockBytes - position_ % kBlockBytes);

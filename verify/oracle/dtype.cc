@@ -39,7 +39,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"C32", 4, NumberKind::kComplex, {5, 10, true}},
 };
 
-std::string ListNames(bool floats_only) {
+std::string NamesOf(bool floats_only) {
   std::string out;
   for (const DtypeInfo& info : kDtypes) {
     if (floats_only && info.kind != NumberKind::kFloat) continue;
@@ -79,8 +79,8 @@ int PackedBits(std::string_view name) {
   return name == "F6_E2M3" || name == "F6_E3M2" ? 6 : 0;
 }
 
-std::string KnownDtypes() { return ListNames(false); }
-std::string KnownFloatDtypes() { return ListNames(true); }
+std::string KnownDtypes() { return NamesOf(false); }
+std::string KnownFloatDtypes() { return NamesOf(true); }
 
 std::optional<uint64_t> CheckedElements(const int64_t* sizes, size_t count) {
   uint64_t product = 1;

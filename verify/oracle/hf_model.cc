@@ -31,7 +31,7 @@ constexpr std::array kArchitectures = {
 };
 
 /// "a, b, c" of one column of the table.
-std::string List(const char* Architecture::*column) {
+std::string Column(const char* Architecture::*column) {
   std::string list;
   for (const Architecture& known : kArchitectures) {
     list += fmt::format("{}{}", list.empty() ? "" : ", ", known.*column);
@@ -56,14 +56,14 @@ Result<const Architecture*> ReadArchitecture(const Fields& fields) {
     const JsonElement first = names.at(0).value();
     SP_ASSIGN(const std::string_view name, AsString(fields.where(), "architectures[0]", first));
     if (const Architecture* known = FindBy(&Architecture::name, name)) return known;
-    return fields.Wrong("architectures[0]", "one of " + List(&Architecture::name), first);
+    return fields.Wrong("architectures[0]", "one of " + Column(&Architecture::name), first);
   }
   const auto type = fields.Find("model_type");
-  if (!type) return fields.Missing("architectures", "one of " + List(&Architecture::name));
+  if (!type) return fields.Missing("architectures", "one of " + Column(&Architecture::name));
   SP_ASSIGN(const std::string_view name, AsString(fields.where(), "model_type", *type));
   if (const Architecture* known = FindBy(&Architecture::model_type, name)) return known;
   return fields.Wrong("model_type",
-                      "one of " + List(&Architecture::model_type) + " (architectures is absent)",
+                      "one of " + Column(&Architecture::model_type) + " (architectures is absent)",
                       *type);
 }
 
