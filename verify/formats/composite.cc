@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using oracle::Next;
 
 constexpr int kPartDepthMax = 1;
-constexpr size_t kEntriesMax = 100'000;
+constexpr size_t kWalkedMax = 100'000;
 constexpr const char* kPipeline = "model_index.json";  // of Diffusers
 constexpr uint64_t kJsonBytesMax = 1u << 20;
 
@@ -91,7 +91,7 @@ std::vector<std::string> PartsOf(const std::string& directory) {
   size_t count = 0;
   bool is_none = false;
   const Status walked = oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
-    is_none = ++count > kEntriesMax;
+    is_none = ++count > kWalkedMax;
     if (is_none) return Next::kEnd;
     if (!entry.is_directory || entry.is_link) return Next::kOver;
     is_none = MayBeStepName(fs::path(entry.name).filename().string());

@@ -26,7 +26,7 @@ uint64_t Factor(uint64_t lane, uint64_t block) {
 using KeyTable = std::array<std::array<uint64_t, kWords>, 2>;
 
 const KeyTable& AllKeys() {
-  static const Keys keys = [] {
+  static const KeyTable keys = [] {
     KeyTable made;
     for (uint64_t lane = 0; lane < 2; ++lane) {
       for (uint64_t word = 0; word < kWords; ++word) made[lane][word] = Key(lane, word);
