@@ -94,6 +94,8 @@ const PropertyRegistration kRegistration{{
                   "subject.gradients_summed_along_tp",
                   "subject.steps_once_more_at_the_end",
                   "subject.steps_left_out",
+                  "subject.steps_counted_from_2",
+                  "subject.losses_left_out",
                   "subject.losses_divided_by_another_number",
                   "subject.gradients_zeroed_before_the_step",
                   "subject.backward_left_out",

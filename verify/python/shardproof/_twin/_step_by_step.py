@@ -61,12 +61,15 @@ def run(case, subject, writer, folder):
 
 
 def _never_stepped(moments):
-    """Of a job that shows steps, and takes none at all: what to say of it. One that leaves some
-    out, for gradients that are not finite, is sound."""
+    """Of a job that shows steps, and takes none at all, or none that has a gradient: what to say of
+    it. One that leaves some out, for gradients that are not finite, is sound."""
     begun = next((each for each in moments if each[0].stage == "ready"), None)
     shown = [each for each in moments if each[0].stage == "stepped"]
     events = [event for each in moments for own in each for event in own.since]
-    if begun is None or not shown or any(isinstance(each, Step | Scaled) for each in events):
+    steps = [each for each in events if isinstance(each, Step)]
+    if begun is None or not shown or any(isinstance(each, Scaled) for each in events):
+        return None
+    if steps and not _are_without_gradients(steps):
         return None
     kinds = [stepper.kind for own in shown[-1] for stepper in own.steppers]
     if not kinds or not all(issubclass(kind, torch.optim.Optimizer) for kind in kinds):
@@ -74,9 +77,16 @@ def _never_stepped(moments):
     if any(_moved(before, after) for before, after in zip(begun, shown[-1], strict=True)):
         return None
     stage = _Stage(f"stepped@{shown[-1][0].step}")
-    what = f"{shown[-1][0].step} steps are shown, and {kinds[0].__name__} took none: no parameter"
+    took = "took all of them without a gradient" if steps else "took none"
+    what = f"{shown[-1][0].step} steps are shown, and {kinds[0].__name__} {took}: no parameter"
     stage.deviates("steps", "", range(len(begun)), f"{what} has changed since `ready`")
     return stage
+
+
+def _are_without_gradients(steps) -> bool:
+    """Whether no parameter of the model had one in any of them, as far as there are any."""
+    grads = [grad for step in steps for grad in step.grads.values()]
+    return bool(grads) and all(grad is None for grad in grads)
 
 
 def _moved(before, after) -> bool:
@@ -211,7 +221,15 @@ class _Job:
         taken = [each.number for each in steps]
         most = max((taken.count(number) for number in self._followed), default=0)
         if most < shown and self._explains(after):
-            stage.why_not = f"steps shown since `{since}`: {shown}; steps taken: {most}"
+            what = f"steps shown since `{since}`: {shown}; steps taken: {most}"
+            batches = max(_count_batches(own) for own in after)
+            # A job may leave a step out, for a loss that is not finite: there is a batch of it.
+            is_from_step = before[0].step or since == "ready"
+            if is_from_step and 0 < batches < shown:
+                what += f", of batches: {batches}"
+                stage.deviates("steps", "", range(len(after)), what)
+            else:
+                stage.why_not = what
         for number, stepper in enumerate(after[0].steppers):
             count = taken.count(number)
             stage.compared += 1
@@ -323,6 +341,10 @@ class _Job:
         elif not self._has_batches:
             stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
                        "batches are not known")  # fmt: skip
+
+
+def _count_batches(moment) -> int:
+    return sum(isinstance(each, Batch) for each in moment.since)
 
 
 def _has_unused_loss(events) -> bool:

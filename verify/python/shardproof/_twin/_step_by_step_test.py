@@ -175,15 +175,24 @@ def moments_of(*since, kind=torch.optim.SGD, last=MEAN):
     ]
 
 
-def test_a_job_that_never_steps_is_named():
-    stage = _step_by_step._never_stepped(moments_of())
-    assert "2 steps are shown, and SGD took none" in stage.deviations[0]["what"]
+@pytest.mark.parametrize(
+    ("since", "says"),
+    [
+        ([], "2 steps are shown, and SGD took none"),
+        ([Step(0, [], {"w": None}, {})] * 2, "SGD took all of them without a gradient"),
+    ],
+)
+def test_a_job_that_never_steps_is_named(since, says):
+    stage = _step_by_step._never_stepped(moments_of(*since))
+    assert says in stage.deviations[0]["what"]
 
 
 @pytest.mark.parametrize(
     "moments",
     [
-        moments_of(Step(0, [], {}, {})),
+        moments_of(Step(0, [], {}, {})),  # of what, nobody knows
+        moments_of(Step(0, [], {"w": None}, {}), Step(0, [], {"w": MEAN}, {})),
+        moments_of(Step(0, [], {"w": None}, {}), last=MEAN + 1),
         moments_of(Scaled(8.0)),  # a scaler leaves steps out
         moments_of(kind=object),  # none of torch's
         moments_of(last=MEAN + 1),
@@ -246,19 +255,25 @@ def test_averages_that_are_not_held_against_others_are_told(before, after, why):
     assert stage.deviations == []
 
 
+BATCH = Batch({}, 1, None, True, None, weight=1.0)
+
+
 @pytest.mark.parametrize(
-    ("taken", "since", "why_not"),
+    ("taken", "since", "why_not", "what"),
     [
-        (1, [], "steps shown since `stepped`: 2; steps taken: 1"),
-        (2, [], ""),
-        (1, [Scaled(8.0)], ""),  # a scaler leaves steps out
+        (1, [], "steps shown since `stepped`: 2; steps taken: 1", ""),
+        (1, [BATCH] * 2, "steps shown since `stepped`: 2; steps taken: 1", ""),
+        (1, [BATCH], "", "steps shown since `stepped`: 2; steps taken: 1, of batches: 1"),
+        (2, [BATCH] * 2, "", ""),
+        (1, [BATCH, Scaled(8.0)], "", ""),  # a scaler leaves steps out
     ],
 )
-def test_what_is_shown_as_a_step_was_one(taken, since, why_not):
+def test_what_is_shown_as_a_step_was_one(taken, since, why_not, what):
     def moment(step):
         return Moment("stepped", step, {}, {}, {}, [Stepper(torch.optim.SGD, [])], since)
 
     job, stage = _step_by_step._Job(None, ""), _step_by_step._Stage("stepped@3")
     job._followed = {0}
     job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
-    assert (stage.why_not, stage.deviations) == (why_not, [])
+    found = "".join(each["what"] for each in stage.deviations)
+    assert (stage.why_not, found) == (why_not, what)
