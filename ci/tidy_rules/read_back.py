@@ -37,6 +37,7 @@ _OTHERS = {
     "fixtures/bugs/offload_buffer_in_flight_reused.cc": {
         "the optimizer's staging": "is a purpose of memory"
     },
+    "properties/checkpoint/own_save_accepted.cc": {"message": "names what is refused, to people"},
     "properties/fault/damage_recovered.cc": {"message": "must name the tensor, to people"},
     "properties/fault/ends_as_stated.cc": {
         "message": "must name rank and cause, to people",

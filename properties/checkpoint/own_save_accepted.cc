@@ -1,0 +1,120 @@
+// checkpoint.own_save_accepted: a job can restore what it has saved itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof::checkpoint::own_save_accepted {
+namespace {
+
+/// What the verifier's own readers found where a phase saved.
+class OwnSave {
+ public:
+  OwnSave(const OracleRecord& oracle, Phase by) {
+    if (const auto saved = oracle.saved.find(by); saved != oracle.saved.end()) {
+      record_ = &saved->second;
+    }
+    if (const auto root = oracle.roots.find(by); root != oracle.roots.end()) root_ = &root->second;
+  }
+
+  /// The tensor that a refusal names first, in quotes; empty if it names none that is there.
+  std::string NamedIn(const std::string& message) const {
+    std::string named;
+    size_t first = std::string::npos;
+    if (record_ == nullptr) return named;
+    for (const auto& [name, tensor] : record_->tensors) {
+      const size_t at = message.find(fmt::format("'{}'", name));
+      if (at >= first) continue;
+      first = at;
+      named = name;
+    }
+    return named;
+  }
+
+  /// What they say of it, so that a reader knows whether to look at the save or at the restore.
+  std::string InWords(const std::string& tensor) const {
+    if (record_ == nullptr) return "the verifier's own reader was not asked";
+    if (!record_->error.empty()) return "nor can the verifier's own reader: " + record_->error;
+    if (const std::string* damage = Damage()) return "the verifier's own audit finds: " + *damage;
+    if (tensor.empty()) return "the verifier's own reader reads all of it";
+    const FileTensor& held = record_->tensors.at(tensor);
+    return fmt::format("the verifier's own reader finds {} {} there", held.dtype,
+                       ShapeText(held.shape));
+  }
+
+ private:
+  const std::string* Damage() const {
+    if (root_ == nullptr) return nullptr;
+    for (const SavedStep& step : root_->steps) {
+      if (!step.damage.empty()) return &step.damage[0];
+    }
+    return nullptr;
+  }
+
+  const CheckpointRecord* record_ = nullptr;
+  const SavedRoot* root_ = nullptr;
+};
+
+/// What a refusal says, without the rank that it says has found it.
+std::string WithoutFinder(const std::string& message) {
+  constexpr std::string_view kBefore = "rank ";
+  if (!message.starts_with(kBefore)) return message;
+  const size_t end = message.find_first_not_of("0123456789", kBefore.size());
+  if (end == std::string::npos || message.compare(end, 2, ": ") != 0) return message;
+  return message.substr(end + 2);
+}
+
+void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  const OwnSave save(evidence.oracle, phase.facts().resumes.value_or(phase.phase));
+  FindingsByRank findings(phase, Stage::kRestored);
+  for (const RankEvidence& rank : phase.ranks) {
+    const bool has_restored =
+        std::any_of(rank.stages.begin(), rank.stages.end(),
+                    [](const StageRecord& stage) { return stage.name == Stage::kRestored; });
+    if (has_restored) judgement.Compared();
+    for (const ErrorRecord& error : rank.errors) {
+      if (error.code != "bad-input" || !(error.stage == Stage::kRestored)) continue;
+      judgement.Compared();
+      const std::string tensor = save.NamedIn(error.message);
+      findings.Add(tensor, "refused",
+                   fmt::format("the job refuses what it has saved itself: {}; {}",
+                               WithoutFinder(error.message), save.InWords(tensor)),
+                   {rank.rank});
+    }
+  }
+  findings.Report(judgement);
+}
+
+/// No rank of a run that no fault struck refuses a checkpoint that the same run has saved. A
+/// finding has the tensor that the refusal names, and what the verifier's own readers find there.
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (!IsReference(evidence)) {
+    judgement.Skipped("a subject raises what it likes: how it ends is judged, not why");
+    return;
+  }
+  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), WasStruck)) {
+    judgement.Skipped("a fault struck: what it damaged must be refused");
+    return;
+  }
+  for (const PhaseEvidence& phase : evidence.phases) CheckPhase(evidence, phase, judgement);
+  judgement.Skipped("no rank came to restore anything");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.own_save_accepted",
+    .claim = "A job can restore what it has saved itself: no rank refuses it.",
+    .reads = {{{Phase::kValues, Phase::kResume, Phase::kTrain, Phase::kTrainResume},
+               {},
+               "what ranks refuse, saved checkpoints"}},
+    .tolerance = "none",
+    .source = "the definition of a checkpoint; the CK-noverify family",
+    .killed_by = {"checkpoint.digests_of_last_rank_lost"},
+    .check = Check,
+    .capabilities = {"save"},
+}};
+
+}  // namespace
+}  // namespace shardproof::checkpoint::own_save_accepted
