@@ -143,6 +143,25 @@ TEST(SimWorld, TellsInWhatCollectivesDiffer) {
               HasSubstr("differ in dtype"));
 }
 
+TEST(SimWorld, CarriesNothingToARankThatHasSeenTheFailure) {
+  int unwritten = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const at::Tensor payload = Bytes(4, 0);
+    at::Tensor when_told;
+    const Outcome outcome =
+        RunWorld(3, seed, [&](int64_t rank, Communicator& at, SimWorld&) -> Status {
+          if (rank == 2) return BroadcastAndWait(at, Bytes(5, 1), 0, "w");  // of another shape
+          const Status status = BroadcastAndWait(at, rank == 1 ? payload : Bytes(4, 9), 0, "w");
+          if (rank == 1) when_told = payload.clone();
+          return status;
+        });
+    EXPECT_THAT(outcome.failure, HasSubstr("differ in shape"));
+    EXPECT_TRUE(payload.equal(when_told)) << "seed " << seed;
+    unwritten += payload.equal(Bytes(4, 0)) ? 1 : 0;
+  }
+  EXPECT_GT(unwritten, 0);
+}
+
 TEST(SimWorld, CarriesOtherTensorsOfOneSizeAndSaysSo) {
   const Outcome outcome = RunWorld(2, 1, [](int64_t rank, Communicator& at, SimWorld&) {
     return BroadcastAndWait(at, Bytes(4, 1), 0, rank == 0 ? "a" : "b");

@@ -38,6 +38,7 @@ constexpr std::string_view kTensorEntry =
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
 constexpr std::string_view kValueEntry =
     "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
+constexpr std::string_view kStrided = "torch.strided";
 constexpr std::string_view kModelPrefix = "model.";
 constexpr size_t kNamesMax = 1024;  // of one piece
 
@@ -230,6 +231,14 @@ class Reader {
     const PickleValue* state = properties == nullptr ? nullptr : properties->state;
     if (state == nullptr || !state->Is(Kind::kTuple) || state->items.empty()) {
       return WrongOf(name, "properties that begin with a dtype", "none");
+    }
+    // A sparse tensor's bytes are no image of it.
+    const PickleValue* layout = state->items.size() > 1 ? state->items[1] : nullptr;
+    const bool is_strided = layout != nullptr && layout->items.size() == 1 &&
+                            layout->items[0]->Is(Kind::kText) && layout->items[0]->text == kStrided;
+    if (!is_strided) {
+      return WrongOf(name, fmt::format("the layout {}", kStrided),
+                     layout == nullptr ? "none" : Describe(*layout));
     }
     const auto dtype = DtypeFromTorchName(state->items[0]->text);
     if (dtype) return *dtype;

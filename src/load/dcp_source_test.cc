@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using namespace std::string_literals;
 
 /// The bytes of a tensor, put together from its pieces.
 std::string ImageOf(const Source& source, const SourceTensor& tensor) {
@@ -204,6 +205,17 @@ TEST_P(DcpSourceTest, RefusesWhatAPickleWouldCall) {
 TEST_P(DcpSourceTest, RefusesAPieceOfAnotherDtypeThanTheMetadataSay) {
   Replace("__0_0.distcp", "FloatStorage", "ShortStorage");
   Refused("expected a piece F32");
+}
+
+TEST_P(DcpSourceTest, RefusesPiecesThatOverlap) {
+  // Of `rows`, 5 x 3, the second piece begins one row early, so that the last row is in none.
+  Replace(".metadata", "K\x03K"s + '\0' + '\x86', "K\x02K"s + '\0' + '\x86');
+  Refused("expected pieces that do not overlap, found [3, 3] at [0, 0] and [2, 3] at [2, 0]");
+}
+
+TEST_P(DcpSourceTest, RefusesALayoutThatIsNotStrided) {
+  Replace(".metadata", "torch.strided", "torch.stridey");
+  Refused("expected the layout torch.strided, found ");
 }
 
 TEST_P(DcpSourceTest, RefusesAFileOutsideOfTheDirectory) {

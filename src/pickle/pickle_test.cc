@@ -66,6 +66,26 @@ TEST(Pickle, ReadsNumbersTextsAndContainers) {
   EXPECT_EQ(TextOfPickle("(K\x01K\x02t."), "(1, 2)");
 }
 
+/// A list of so many references to one tuple of 4,000 numbers, and of so many numbers after them.
+std::string Repeated(int tuples, int numbers) {
+  std::string body = "](("s;
+  for (int i = 0; i < 4000; ++i) body += "K\x07";
+  body += "t\x94";
+  for (int i = 1; i < tuples; ++i) body += "h\x00"s;
+  for (int i = 0; i < numbers; ++i) body += "K\x07";
+  return body + "e.";
+}
+
+TEST(Pickle, WritesAsManyPartsAsAreAllowedAndNoMore) {
+  // 1 + 3,999 * 4,001 are 16,000,000.
+  EXPECT_EQ(TextOfPickle(Repeated(3999, 0)).size(), 2u + 3999 * (2 + 4000 * 3) - 2);
+  const auto pickle = ReadPickle("\x80\x04" + Repeated(3999, 1), "p");
+  ASSERT_TRUE(pickle.ok()) << pickle.error().message;
+  const auto text = TextOf(pickle.value().root());
+  ASSERT_FALSE(text.ok());
+  EXPECT_THAT(text.error().message, HasSubstr("more than 16000000 parts"));
+}
+
 TEST(Pickle, SharesWhatItRemembers) {
   EXPECT_EQ(TextOfPickle("](K\x01"
                          "e\x94"
