@@ -152,9 +152,12 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
   }
   findings.Report(judgement);
   // What a resume loads is its own checkpoint, whose keys are judged by checkpoint.round_trip.
-  if (!any) {
-    judgement.Inconclusive(fmt::format(
-        "no rank of phase {} reported both its missing and its unexpected keys", phase.name()));
+  if (any) return;
+  const char* what = "no rank reported both its missing and its unexpected keys";
+  if (IsReference(evidence) && AllEndedWell(phase)) {  // a subject may say what it cannot
+    judgement.Found(FindingAt(phase, Stage::kLoaded, "", "unreported", {}, what));
+  } else {
+    judgement.Inconclusive(fmt::format("phase {}: {}", phase.name(), what));
   }
 }
 

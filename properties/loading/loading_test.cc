@@ -245,6 +245,15 @@ TEST(EqualsSourceTest, WhatHasNoValueWhenReadyIsFound) {
   EXPECT_THAT(finding.ranks, ElementsAre(1));
 }
 
+TEST(KeysMatchTest, AReferenceThatReportsNoKeysFails) {
+  SoundEvidence sound;
+  for (RankEvidence& rank : sound.Phase("values").ranks) rank.keys.reset();
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "loading.keys_match")).kind, "unreported");
+  sound.Phase("values").ranks[1].errors.push_back({"failed", "loaded", "disk: read error"});
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.keys_match").judgement.verdict(),
+            Verdict::kInconclusive);
+}
+
 TEST(MissingAlikeTest, FindsOneRankThatDiffersAndSkipsWithoutMissingKeys) {
   SoundEvidence sound;
   sound.Rewrite("values", 1, "ready", "lost", SetF32(2, 3.0f));
