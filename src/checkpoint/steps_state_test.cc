@@ -102,6 +102,8 @@ std::string PickledEpochs() {
   out.Mark();
   out.Text("last_epoch");
   out.Integer(3);
+  out.Text("history");
+  out.Text(std::string(100'000, '-'));  // more than DCP's writer gathers for one write
   out.SetItems();
   return out.Finish();
 }

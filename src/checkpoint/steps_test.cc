@@ -60,7 +60,9 @@ TEST_F(StepsTest, WhatIsNoStepIsLeftAlone) {
     fs::create_directory(root_ + "/" + name);
   }
   Write("step-00000000x", "a file");
-  Write("step-00000001.saving", "of a save that was killed");
+  for (const char* name : {"step-00000001.saving", "step-00000006.saving"}) {
+    Write(name, "of a save that was killed");
+  }
   fs::create_directory(root_ + "/step-00000007");  // of another job: later than what this one saves
   SaveAt({1, 2, 3});
   EXPECT_THAT(Names(),

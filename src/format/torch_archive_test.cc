@@ -27,6 +27,31 @@ void AddTo(std::string& bytes, size_t at, size_t width, uint64_t more) {
   std::memcpy(&bytes[at], &number, width);
 }
 
+/// A number as an archive has it.
+std::string Bytes(uint64_t number, size_t width) {
+  return std::string(reinterpret_cast<const char*>(&number), width);
+}
+
+TEST(TorchArchive, TakesFromItsOwnExtraFieldOnlyWhatHasNoRoomInAnEntry) {
+  const TorchItem item = TorchItem::OfValue(kPickle);
+  std::string bytes = item.Head(0) + item.Tail(0);
+  const size_t entry = bytes.find("PK\x01\x02");
+  uint64_t name_bytes = 0, header = 0;
+  std::memcpy(&name_bytes, &bytes[entry + 28], 2);
+  std::memcpy(&header, &bytes[entry + 42], 4);
+  // Of the three numbers that may be there, the sizes stay in the entry. Another's field comes
+  // first.
+  const std::string extra =
+      Bytes(0x4246, 2) + Bytes(8, 2) + Bytes(7, 8) + Bytes(1, 2) + Bytes(8, 2) + Bytes(header, 8);
+  bytes.replace(entry + 42, 4, Bytes(0xffffffff, 4));
+  bytes.insert(entry + 46 + name_bytes, extra);
+  AddTo(bytes, entry + 30, 2, extra.size());
+  AddTo(bytes, bytes.size() - 10, 4, extra.size());
+  const auto opened = Open(bytes);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(opened.value().pickle, kPickle);
+}
+
 TEST(TorchArchive, OpensWhatIsSavedAndRefusesAnEntryThatItHasTwice) {
   const TorchItem item = TorchItem::OfValue(kPickle);
   std::string bytes = item.Head(0) + item.Tail(0);

@@ -84,6 +84,7 @@ TEST(ExactSquareSum, TellsNanAndInf) {
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(std::isnan(SumOf({1, nan, inf}).Value()));
   EXPECT_EQ(SumOf({1, -inf}).Value(), inf);
+  EXPECT_EQ(ExactSquareSum::FromParts(SumOf({1, -inf}).Parts()).Value(), inf);
   ExactSquareSum sum = SumOf({1});
   sum.Add(SumOf({nan}));
   EXPECT_TRUE(std::isnan(ExactSquareSum::FromParts(sum.Parts()).Value()));
