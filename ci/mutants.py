@@ -4,7 +4,7 @@
     mutants.py judge RESULT.json EXIT_CODE STEP CASE_FILES CASES CASE.json [UNPATCHED.json]
     mutants.py unit LOG EXIT_CODE
     mutants.py document TORCH CASES SEED < RESULTS
-    mutants.py score KILLED_MIN NAMED_MIN < RESULTS
+    mutants.py score KILLED_MIN NAMED_MIN [FLOOR.toml] < RESULTS
 
 `judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive;
 by which properties, or else why; in which step, and where of it. The case that shows it goes to
@@ -14,12 +14,16 @@ patch.
 tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
 `score` prints how many percent of those that were judged are caught, and by a property. Exit code
-1: fewer than so many.
+1: fewer than so many; with FLOOR.toml, which has the shares `killed` and `named` of an earlier
+measure, so few that a draw of this size would have them once in a hundred nights if nothing had
+changed.
 """
 
 import json
+import math
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 FAIL = 3  # Verdict::kFail
@@ -136,12 +140,36 @@ def is_named(by):
     return bool(re.match(r"(other findings of )?\w+\.", by)) and by != "fault.every_rank_finishes"
 
 
-def score_of(patches):
-    """(percent caught, percent caught by a property) of what was judged."""
+def counts_of(patches):
+    """(judged, caught, caught by a property)."""
     judged = [one for one in patches if one["verdict"] in ("caught", "survived", "inconclusive")]
     caught = [one for one in judged if one["verdict"] == "caught"]
-    named = [one for one in caught if is_named(one["by"])]
-    return tuple(100 * len(some) / max(1, len(judged)) for some in (caught, named))
+    return len(judged), len(caught), sum(is_named(one["by"]) for one in caught)
+
+
+def is_fall(judged, count, percent):
+    """Whether so few of those that were judged tell that less than so many percent of all are
+    caught: by chance alone (each is drawn for itself) they are as few once in a hundred draws."""
+    share = percent / 100
+    chance = sum(
+        math.comb(judged, k) * share**k * (1 - share) ** (judged - k) for k in range(count + 1)
+    )
+    return chance < 0.01
+
+
+def score(patches, minima, floor=None):
+    """(the line to print, whether it is enough). `minima`, `floor`: percent caught, and by a
+    property."""
+    judged, *counts = counts_of(patches)
+    killed, named = (100 * count / max(1, judged) for count in counts)
+    bounds = minima if floor is None else floor
+    word = "at least" if floor is None else "floor"
+    line = (f"{killed:.1f} % caught ({word} {bounds[0]:g}), "
+            f"{named:.1f} % by a property ({word} {bounds[1]:g}) of {judged}")  # fmt: skip
+    if floor is None:
+        return line, killed >= minima[0] and named >= minima[1]
+    fallen = any(is_fall(judged, count, bound) for count, bound in zip(counts, floor, strict=True))
+    return line + (": it has fallen" if fallen else ""), not fallen
 
 
 def document_of(lines):
@@ -169,11 +197,13 @@ def main(command, *arguments):
             print(text)
         return
     if command == "score":
-        killed, named = score_of(document_of(sys.stdin))
-        killed_min, named_min = map(float, arguments)
-        print(f"{killed:.1f} % caught (at least {killed_min:g}), "
-              f"{named:.1f} % by a property (at least {named_min:g})")  # fmt: skip
-        sys.exit(0 if killed >= killed_min and named >= named_min else 1)
+        *minima, floor = [*arguments, None][:3]
+        if floor is not None:
+            shares = tomllib.loads(Path(floor).read_text(encoding="utf-8"))
+            floor = (shares["killed"], shares["named"])
+        line, enough = score(document_of(sys.stdin), tuple(map(float, minima)), floor)
+        print(line)
+        sys.exit(0 if enough else 1)
     torch, cases, seed = arguments
     document = {"schema": 1, "torch": torch, "cases": int(cases), "seed": int(seed),
                 "patches": document_of(sys.stdin)}  # fmt: skip

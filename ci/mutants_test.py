@@ -147,4 +147,27 @@ def test_score_counts_what_was_judged_and_what_a_property_names():
         {"verdict": "no build", "by": ""},
         {"verdict": "survived", "by": ""},
     ]
-    assert mutants.score_of(patches) == (62.5, 25.0)
+    assert mutants.counts_of(patches) == (8, 5, 2)
+    assert mutants.score(patches, (62, 25)) == (
+        "62.5 % caught (at least 62), 25.0 % by a property (at least 25) of 8",
+        True,
+    )
+    assert not mutants.score(patches, (63, 25))[1]
+    assert not mutants.score(patches, (62, 26))[1]
+
+
+def test_a_score_has_fallen_if_chance_does_not_explain_it():
+    def of(named, weaker, survived):
+        return [
+            *[{"verdict": "caught", "by": "loading.all_defined"}] * named,
+            *[{"verdict": "caught", "by": "fault.every_rank_finishes"}] * weaker,
+            *[{"verdict": "survived", "by": ""}] * survived,
+        ]
+
+    # Where 90 % are: fewer than 18 of 24 in 1 of 134 draws, fewer than 19 in 1 of 36.
+    assert mutants.score(of(18, 0, 6), (95, 85), (90, 50))[1]
+    line, enough = mutants.score(of(17, 0, 7), (95, 85), (90, 50))
+    assert not enough
+    assert line.endswith("70.8 % by a property (floor 50) of 24: it has fallen")
+    assert not mutants.score(of(5, 19, 0), (95, 85), (90, 50))[1]
+    assert mutants.score(of(24, 0, 0), (95, 85), (100, 100))[1]
