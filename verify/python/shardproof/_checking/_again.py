@@ -88,7 +88,6 @@ def keep(asked, turns, transport, own, heard, outcome: Outcome, verdict: Verdict
     try:
         look, arguments = _look(asked)
         if look is not None and disk.compared is not None and not _changed(own, disk.compared):
-            _unchanged.refuse_wrappers(asked.subject()[0])
             again = Again(
                 arguments, look.said, source.path.layout,
                 *_tables(look, own, heard, disk.compared, source.path, transport),
@@ -115,7 +114,7 @@ def _look(asked) -> tuple[Look | None, tuple]:
     try:
         if optimizer is None:
             return _unchanged.look_at(model), _arguments(asked)
-    except (Unplain, RuntimeError, TypeError, ValueError, AttributeError, OSError):
+    except (Unplain, OSError, *_unchanged.RAISED):
         pass
     return None, ()
 

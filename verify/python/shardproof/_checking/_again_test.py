@@ -145,10 +145,85 @@ def test_a_tensor_that_was_not_loaded_has_the_version_that_it_still_is():
 
 def replaced(model):
     model.layers[0].weight = nn.Parameter(model.layers[0].weight.detach().clone())
+    model.head.weight = model.embed.weight = nn.Parameter(model.embed.weight.detach().clone())
+    model.scale = model.scale.clone()
 
 
 def moved(model):
     model.layers[0].weight.data = model.layers[0].weight.detach().clone()
+    model.turned.data = model.turned.detach().T.contiguous().T
+
+
+def loaded_anew(model):
+    for module in model.layers:
+        module.weight = nn.Parameter(module.weight.detach().clone())
+        module.weight.weight_loader = lambda parameter, loaded: parameter.copy_(loaded)
+        module.weight.output_dim = 0
+
+
+# Weights that are put into new memory at each sync, as engines do: only values are others.
+ELSEWHERE = {
+    "parameters that are other objects": replaced,
+    "memory elsewhere": moved,
+    "parameters with loaders of their own": loaded_anew,
+}
+
+
+@pytest.mark.parametrize("change", ELSEWHERE)
+def test_a_model_whose_weights_lie_elsewhere_is_described_no_more(change, looks):
+    model, first = Model(), []
+    for version in (1, 2, 3):
+        ELSEWHERE[change](model)
+        step(model)
+        outcome = checked(model, version)
+        first = first or [outcome]
+        assert outcome.comparisons == first[0].comparisons
+    assert len(looks) == 1
+    ELSEWHERE[change](model)
+    manifest = sent(model, 4)
+    with torch.no_grad():
+        model.layers[0].weight[3, 3] += 1
+    with pytest.raises(Mismatch, match="layers.0.weight on rank 0"):
+        check(model, against=manifest)
+
+
+def test_two_buffers_that_take_turns_are_both_read(looks):
+    """Weights that alternate between two stretches of memory, each a view of a flat one."""
+    model, manifests = nn.Module(), []
+    flat = [torch.randn(3, 4, 4) for _ in range(2)]
+    model.a = nn.Parameter(torch.empty(4, 4), requires_grad=False)
+    model.b = nn.Parameter(torch.empty(4, 4), requires_grad=False)
+
+    def point(turn):
+        model.a.data, model.b.data = flat[turn][0], flat[turn][1]
+
+    for turn in (0, 1):
+        point(turn)
+        manifests.append(sent(model, turn))
+    for turn in (0, 1):
+        point(turn)
+        check(model, against=manifests[turn])
+    assert len(looks) == 1
+    point(0)
+    with pytest.raises(Mismatch, match="a on rank 0: it is still that of version 0"):
+        check(model, against=manifests[1])
+
+
+def restrided(model):
+    model.layers[0].weight.data = model.layers[0].weight.detach().T.contiguous().T
+
+
+def offset(model):
+    model.layers[0].weight.data = torch.cat([torch.zeros(1, 4), model.layers[0].weight])[1:]
+
+
+def one_memory(model):
+    model.layers[0].weight.data = model.layers[1].weight.data
+
+
+def overlapping(model):
+    flat = torch.randn(7, 4)
+    model.layers[0].weight.data, model.layers[1].weight.data = flat[:4], flat[3:]
 
 
 def untied(model):
@@ -165,8 +240,10 @@ def not_saved(model):
 
 # What is changed, and whether all is right with the manifest of the model as it is then.
 CHANGED = {
-    "a parameter that is another object": replaced,
-    "memory elsewhere": moved,
+    "memory of another order": restrided,
+    "memory within other memory": offset,
+    "memory that another has": one_memory,
+    "memory that another has a part of": overlapping,
     "no more tied": untied,
     "layers in another order": swapped,
     "one more": lambda model: model.register_buffer("more", torch.ones(2)),

@@ -1,9 +1,11 @@
-"""Whether a model is the one that was looked at before, in all but its values.
+"""Whether a model is the one that was looked at before, in all but its values and where they lie.
 
 What is kept of a look keeps no tensor alive.
 """
 
 import dataclasses
+import functools
+import types
 
 import torch
 
@@ -11,6 +13,11 @@ from . import _model, _replicas
 from ._tensor import _PLAIN, DTensor
 
 _SIMPLE = (bool, int, float, str)  # values of attributes that say something of a tensor
+# Those of which only their being there does: a loader of weights is made anew with its parameter.
+_CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+
+# What a tensor of no usual kind, or a wrapper that is not whole, raises when it is asked.
+RAISED = (RuntimeError, TypeError, ValueError, AttributeError)
 
 
 class Unplain(Exception):
@@ -19,12 +26,14 @@ class Unplain(Exception):
 
 @dataclasses.dataclass
 class Look:
-    """said: all that a holding's description could follow from. owners: the modules' tensors, each
-    time that one is met. locals: their memory."""
+    """said: all that a holding's description could follow from; of tensors and their memory only
+    which ones are the same. owners: the modules' tensors, each time that one is met. locals: their
+    memory."""
 
     said: list = dataclasses.field(default_factory=list)
     owners: list[torch.Tensor] = dataclasses.field(default_factory=list)
     locals: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    objects: dict[int, int] = dataclasses.field(default_factory=dict)  # numbers of owners, by id
 
     def versions(self) -> list[int]:
         """How often each was changed in place, as far as torch knows."""
@@ -35,24 +44,17 @@ class Look:
 
 
 def look_at(model) -> Look:
-    """\\raises Unplain, or whatever a tensor of no usual kind raises when it is asked."""
+    """\\raises Unplain, or what RAISED has."""
     look = Look()
     with torch._C.DisableTorchFunctionSubclass():
         for chunk in _model.chunks_of(model):
             _add(look, "", chunk, 0)
+        look.said.append(_shared(look.locals))
     return look
 
 
-def refuse_wrappers(model):
-    """\\raises Unplain for one of which replicas are known by a wrapper, whose own state says
-    which."""
-    for chunk in _model.chunks_of(model):
-        if any(_replicas.ranks_alike(module) is not None for module in chunk.modules()):
-            raise Unplain
-
-
 def _add(look: Look, name: str, module, depth: int):
-    look.said.append((name, depth, id(module), type(module)))
+    look.said.append((name, depth, id(module), type(module), _replicas.ranks_alike(module)))
     for key, parameter in module._parameters.items():
         if parameter is not None:
             _add_tensor(look, key, parameter, True)
@@ -75,16 +77,48 @@ def _add_tensor(look: Look, key: str, tensor, persistent: bool):
     if type(local) not in _PLAIN:
         raise Unplain
     look.said.append((
-        key, id(tensor), kind, local.data_ptr(), local.shape, local.stride(), local.dtype,
-        local.device, local.untyped_storage().nbytes(), tensor.requires_grad, persistent, layout,
-        _attributes(tensor),
+        key, look.objects.setdefault(id(tensor), len(look.objects)), kind, local.shape,
+        local.stride(), local.dtype, local.device, local.storage_offset(),
+        local.untyped_storage().nbytes(), local.is_conj(), local.is_neg(), tensor.requires_grad,
+        persistent, layout, _attributes(tensor, local),
     ))  # fmt: skip
     look.owners.append(tensor)
     look.locals.append(local)
 
 
-def _attributes(tensor) -> tuple:
-    """Those that are no plain values by what they are at present."""
+def _attributes(tensor, local) -> tuple:
+    """Those that are no plain values by which object they are, of which tensor, in which memory."""
     return tuple(
-        (key, value if type(value) in _SIMPLE else id(value)) for key, value in vars(tensor).items()
-    )
+        (key, value) if type(value) in _SIMPLE else
+        (key, type(value)) if type(value) in _CALLED else
+        (key, id(value), id(tensor), local.data_ptr())
+        for key, value in vars(tensor).items()
+    )  # fmt: skip
+
+
+def _shared(locals_) -> list[tuple[int, int, int]]:
+    """Which tensors have memory in common: (the number of one, that of the one that begins first,
+    how many bytes after it). What lies alone is not told, wherever that is."""
+    stretches: dict[torch.device, list[tuple[int, int, int]]] = {}
+    for number, local in enumerate(locals_):
+        begin = local.data_ptr()
+        if begin:  # else it is empty, or on meta
+            size = local.nbytes if local.is_contiguous() else _span(local)
+            stretches.setdefault(local.device, []).append((begin, number, begin + size))
+    found = []
+    for of_device in stretches.values():
+        of_device.sort()
+        start, first, reached = of_device[0]
+        for begin, number, end in of_device[1:]:
+            if begin < reached:
+                found.append((number, first, begin - start))
+                reached = max(reached, end)
+            else:
+                start, first, reached = begin, number, end
+    return found
+
+
+def _span(local) -> int:
+    """The bytes from its first element to its last."""
+    spans = zip(local.shape, local.stride(), strict=True)
+    return (1 + sum((length - 1) * step for length, step in spans)) * local.element_size()

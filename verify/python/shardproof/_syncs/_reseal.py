@@ -56,7 +56,7 @@ def look(model, optimizer, *arguments) -> tuple[Look | None, tuple]:
     """None: of what is not known to be as it was."""
     chunks = model if isinstance(model, list | tuple) else [model]
     if optimizer is None and all(isinstance(each, torch.nn.Module) for each in chunks) and chunks:
-        with contextlib.suppress(Unplain, RuntimeError, NotImplementedError, TypeError):
+        with contextlib.suppress(Unplain, *_unchanged.RAISED):
             return _unchanged.look_at(model), frozen(arguments)
     return None, ()
 
@@ -91,7 +91,6 @@ def keep(model, looked: Look | None, asked, sealed: Sealed, prefix, manifest, tr
     again = None
     with contextlib.suppress(Unplain):
         if looked is not None and sealed.tensors is not None:
-            _unchanged.refuse_wrappers(model)
             again = Again(
                 asked, looked.said, _sent(looked, sealed.tensors, transport.world_size),
                 *_judged(sealed.received), _order(manifest, prefix, transport.world_size),

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -182,6 +183,28 @@ def again(rank):
     return tuple(found)
 
 
+def in_ddp(rank):
+    """Syncs of a trainer in DDP, checked against its own manifests. \\returns how often `check` had
+    described all, and what was found, at each."""
+    looks, found, init = [], [], _look.Own.__init__
+    _look.Own.__init__ = lambda *arguments: looks.append(1) or init(*arguments)
+    model = nn.parallel.DistributedDataParallel(trained(1))
+    own, everybody = dist.new_group([rank], use_local_synchronization=True), model.process_group
+    for step in range(1, 6):
+        model.module.load_state_dict(trained(step).state_dict())
+        manifest = seal(model.module, version=step)
+        if step == 3 and rank == 1:
+            with torch.no_grad():
+                model.module.embed.weight[3, 3] += 1
+        model.process_group = own if step == 4 else everybody
+        try:
+            found.append(check(model, against=manifest, deadline=DEADLINE).inconclusive)
+        except Mismatch as error:
+            found.append(tuple((each.tensor, each.ranks) for each in error.findings))
+        found.append(len(looks))
+    return tuple(found)
+
+
 # ---- Mistakes: each loads the second sync --------------------------------------------------------
 
 
@@ -303,6 +326,15 @@ def test_after_a_sound_sync_ranks_describe_nothing_as_long_as_all_is_right():
     assert (first, second, third, fifth) == ((), (), (), ()) and (one, two, three) == (1, 1, 1)
     assert [each[:2] for each in wrong] == [("layers.1.experts.2.down.weight", (1,))]
     assert (four, five) == (2, 3)  # rank 1 has another module in the end
+
+
+def test_replicas_in_ddp_are_described_once_as_long_as_their_group_is_the_same():
+    first, one, second, two, wrong, three, apart, four, last, five = alike(
+        run(in_ddp, WORLD), range(WORLD)
+    )
+    assert (first, second, last) == ((), (), ()) and (one, two) == (1, 1)
+    assert ("embed.weight", (1,)) in wrong and three == 2
+    assert "several groups of ranks" in apart[0] and (four, five) == (3, 4)
 
 
 @pytest.mark.parametrize("mistake", EXPECTED, ids=lambda each: each.__name__)
