@@ -19,7 +19,7 @@ HELPERS = REPOSITORY / "verify" / "python" / "shardproof" / "subjects"
 CASES = REPOSITORY / "fixtures" / "cases"
 EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
 PACKAGE = "shardproof.subjects"
-TOLD_MIN = 0.9  # of all mistakes: caught, or inconclusive with what was not shown
+CAUGHT_MIN = 0.9  # of all mistakes; one that is told as inconclusive is not caught
 # The more it says, the more it weighs; what catches it comes before all of these.
 WEIGHT = {"pass": 0, "compared less": 1, "inconclusive": 2}
 # A helper of the package is the one beside the subject.
@@ -195,7 +195,7 @@ def measured(asked, python, baselines):
               "is measured", file=sys.stderr)  # fmt: skip
         return 5
     mistakes, listed, total = drawn(subject, asked.count, asked.seed)
-    counts, told = measure(program, subject, baselines, mistakes)
+    counts, mutants = measure(program, subject, baselines, mistakes)
     for mutant, why in listed:
         print(line_of("no mistake", mutant, why))
     number = max(1, len(mistakes))
@@ -209,9 +209,9 @@ def measured(asked, python, baselines):
           f"{counts['SURVIVED']} survived; "
           f"{len(listed)} are no mistakes; drawn from {total}, seed {asked.seed}")  # fmt: skip
     if asked.json:
-        document = {"schema": 1, "subject": path.name, "seed": asked.seed, "mutants": told}
+        document = {"schema": 1, "subject": path.name, "seed": asked.seed, "mutants": mutants}
         asked.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if told >= TOLD_MIN * number else 1
+    return 0 if caught >= CAUGHT_MIN * number else 1
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_helpers_are_those_beside_it_and_those_of_the_package():
     assert (set(beside), set(packaged)) == ({"training.py", "dcp_state.py"}, set())
     beside, packaged = mutate_subject.helpers_of(subjects / "transformers_accelerate.py")
     assert not beside
-    assert set(packaged) == {"job.py", "source.py", "accelerate_fsdp2.py", "launch.py"}
+    assert set(packaged) == {"job.py", "source.py", "accelerate_fsdp2.py"}
 
 
 def test_a_packaged_helper_with_a_mistake_is_the_one_that_runs(tmp_path, monkeypatch):
