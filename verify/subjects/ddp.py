@@ -20,6 +20,8 @@ RUNS = (
     "on_2: 2 llama-tied-small",
     "on_3 nightly: 3 llama-tied-small",
     "on_2x2 nightly: 2x2 qwen3-small",
+    # On a slow disk, what is not waited for is not there.
+    "slow_disk nightly: 2 llama-tied-small --inject=file/slow@0:0",
 )
 
 

@@ -18,7 +18,12 @@ SHOWS = {
     "files": ["pytorch_model_fsdp_0", "optimizer_0", "random_states_*.pkl"],
 }
 NEEDS = "transformers"
-RUNS = ("on_2 nightly: 2 qwen3-small",)
+RUNS = (
+    "on_2 nightly: 2 qwen3-small",
+    # Placeholders that are large enough to lie in pages of their own.
+    "pages nightly: 2 qwen3-pages-small --steps=0",
+    "own_model nightly: 2 smoke.json efficient=no --steps=0",
+)
 OPTIONS = {"efficient": ["yes", "no"]}
 PLAIN = {"efficient": "no"}  # every rank reads the checkpoint
 

@@ -1,15 +1,13 @@
 """Accelerate's FSDP2 on a CPU, really that.
 
 Accelerate chooses FSDP for accelerators alone: on a CPU it prepares DDP, whatever plugin it was
-given, and says nothing. Here it is told that the job is one of FSDP, as `accelerate launch` on GPUs
-would tell it, and what it has prepared is looked at.
+given, and says nothing. Here it is told that the job is one of FSDP, and what it has prepared is
+looked at.
 """
 
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-
-from .launch import as_launched
 
 
 class AccelerateFsdp2:
@@ -24,10 +22,6 @@ class AccelerateFsdp2:
     def __init__(self, case, **options):
         if list(case.mesh) != ["dp_shard"]:
             raise NotImplementedError(f"Accelerate's FSDP2 takes all ranks, not {case.mesh}")
-        as_launched(
-            case, LOCAL_WORLD_SIZE=str(case.world_size), ACCELERATE_USE_FSDP="true",
-            FSDP_VERSION="2", OMP_NUM_THREADS="1",
-        )  # fmt: skip
         from accelerate import Accelerator, FullyShardedDataParallelPlugin
         from accelerate.state import AcceleratorState, PartialState
         from accelerate.utils import DistributedType
