@@ -65,9 +65,12 @@ def _never_stepped(moments):
     it. One that leaves some out, for gradients that are not finite, is sound."""
     begun = next((each for each in moments if each[0].stage == "ready"), None)
     shown = [each for each in moments if each[0].stage == "stepped"]
-    events = [event for each in moments for own in each for event in own.since]
+    if begun is None or not shown:
+        return None
+    until = moments[: moments.index(shown[-1]) + 1]  # a restored job may take its own steps
+    events = [event for each in until for own in each for event in own.since]
     steps = [each for each in events if isinstance(each, Step)]
-    if begun is None or not shown or any(isinstance(each, Scaled) for each in events):
+    if any(isinstance(each, Scaled) for each in events):
         return None
     if steps and not _are_without_gradients(steps):
         return None

@@ -187,6 +187,15 @@ def test_a_job_that_never_steps_is_named(since, says):
     assert says in stage.deviations[0]["what"]
 
 
+def test_steps_after_a_restore_are_none_of_those_before_it():
+    moments = moments_of()
+    held, taken = [Stepper(torch.optim.SGD, [])], [Step(0, [], {"w": MEAN}, {})]
+    parts = [{"w": part} for part in parts_of(MEAN + 1)]
+    moments.append([Moment("resumed", 3, own, {}, {}, held, taken) for own in parts])
+    stage = _step_by_step._never_stepped(moments)
+    assert "2 steps are shown, and SGD took none" in stage.deviations[0]["what"]
+
+
 @pytest.mark.parametrize(
     "moments",
     [
