@@ -25,7 +25,7 @@ from .._stored._checkpoint import Checkpoint, Stored, Unreadable
 from .._stored._manifest import Manifest
 from .._stored._read import read_runs
 from .._syncs import _synced
-from . import _map_plan, _mapped, _misplaced
+from . import _map_plan, _mapped, _misplaced, _ranges
 from ._paired import STATE_PREFIX, Names
 
 _REASONS_MAX = 3  # why nothing was compared
@@ -169,7 +169,7 @@ def hold(
         names = Names(checkpoint, tensors, prefix, held, transport)
     except _key_names.Ambiguous as error:  # of all ranks' names, so that all are told it
         raise RuntimeError(f"shardproof.check: cannot read the {source.kind}: {error}") from error
-    report = None
+    report = share = None
     try:
         report = _look(source, checkpoint, tensors, records, names.pairs, transport.rank)
         report.findings |= found.findings
@@ -180,7 +180,6 @@ def hold(
     received = transport.to_judges(report and report.by_name())
     if received is None:
         _raise_first(transport, cause, source)
-    share = None
     try:
         parts = _parts(held, received, names)
         left = opened.left_names(prefix) if opened.plan is not None else set()
@@ -198,6 +197,7 @@ def hold(
             verdict.folds, names.digests_of(verdict.folds), of_model, records, opened.plan, shapes,
             transport,
         )  # fmt: skip
+        _ranges.explain(verdict.folds, found, names, path, source.synced, transport)
     _refuse_nothing(verdict, source)
     if source.kind == "manifest":
         source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
@@ -472,7 +472,8 @@ def _judged(received, parts, names: Names, source: Source, transport, left_out) 
 
 def _of_wrong(name, wrong: _whole.Wrong, parts, names: Names, source: Source) -> Finding:
     """What the ranks hold in place of what they should, as far as that is known."""
-    before = [each for each in source.synced.manifests if each is not source.path]
+    manifest = source.path if isinstance(source.path, Manifest) else None
+    before = source.synced.older(manifest)
     what = "its values are not those that were sealed"
     if wrong.digest is not None:
         what = _synced.differs(wrong.digest, names.sealed[name], names.kind)
@@ -482,7 +483,8 @@ def _of_wrong(name, wrong: _whole.Wrong, parts, names: Names, source: Source) ->
         )
         what = f"{said}: {what}" if said else what
     ranks = wrong.ranks
-    old = source.synced.unchanged(name, {rank: parts[rank].digest for rank in ranks}, ranks)
+    digests = {rank: parts[rank].digest for rank in ranks}
+    old = source.synced.unchanged(name, digests, manifest)
     if old and len(old) < len(ranks) and before:
         # The others' parts are new: those that are not are what is stale.
         since = before[-1].version

@@ -44,8 +44,8 @@ class Names:
                 self._below[kind] = below
                 said.append(f"{counts[below]} names of the {what} below {below!r}")
         self.said = ": " + ", ".join(said) if said else ""
-        self.pairs = self._paired(own)
-        self.stored_as = self._paired(share)
+        self.pairs = self.stored_names(own)
+        self.stored_as = self.stored_names(share)
         self.sealed = {name: self.stored[theirs].digest for name, theirs in self.stored_as.items()}
         self.extra = self._left_over(transport)
 
@@ -60,7 +60,8 @@ class Names:
             counts.update(dict(each))
         return counts
 
-    def _paired(self, names) -> dict[str, str]:
+    def stored_names(self, names) -> dict[str, str]:
+        """Of those of the model's names that the checkpoint has: its own, by the model's."""
         found = {}
         for name in names:
             kind, inner = _within(name)
@@ -74,7 +75,7 @@ class Names:
         named = [each.tensor for one in folds for each in one.findings if each.kind == "disk"]
         return {
             name: self.stored[theirs].digest
-            for name, theirs in self._paired(named).items()
+            for name, theirs in self.stored_names(named).items()
             if self.stored[theirs].digest is not None
         }
 

@@ -31,10 +31,10 @@ def _common(a: Run, b: Run) -> Iterator[Pair]:
     if a.start >= _end(b) or b.start >= _end(a):
         return
     if a.count == 1:
-        for part in _clip(b, a.start, _end(a)):
+        for part in clip(b, a.start, _end(a)):
             yield _within(a, part), part
     elif b.count == 1:
-        for part in _clip(a, b.start, _end(b)):
+        for part in clip(a, b.start, _end(b)):
             yield part, _within(b, part)
     elif a.stride == b.stride and _in_one_row(a) and _in_one_row(b):
         yield from _common_columns(a, b)
@@ -83,7 +83,7 @@ def _within(whole: Run, part: Run) -> Run:
     return Run(part.start, part.length, part.count, part.stride, at, part.stride)
 
 
-def _clip(run: Run, low: int, high: int) -> Iterator[Run]:
+def clip(run: Run, low: int, high: int) -> Iterator[Run]:
     """What a run has of the elements [low, high): its first and last stretch may be cut."""
     stride = run.stride or run.length
     first = min(max((low - run.start) // stride, 0), run.count - 1)

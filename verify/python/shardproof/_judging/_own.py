@@ -11,6 +11,7 @@ from .._holdings._holding import Holding, alias_groups
 from .._holdings._names import not_ignored
 from .._holdings._options import TOLD
 from .._holdings._record import Record, parameter_of
+from . import _blocks
 
 CHANGED = "it was changed while it was read"
 
@@ -41,9 +42,9 @@ def _say_of_what_there_is_none(tensors, state, nothing_said):
             held.partly = True
 
 
-def records_of(tensors: dict[str, Holding], finite, wanted=lambda name: True) -> dict[str, Record]:
-    """finite: whether values must be, or by pattern of names. wanted: which names are looked at."""
-    reading = Reading(tensors, finite, wanted)
+def records_of(tensors: dict[str, Holding], finite) -> dict[str, Record]:
+    """finite: whether values must be, or by pattern of names."""
+    reading = Reading(tensors, finite)
     reading.read()
     return reading.records
 
@@ -54,10 +55,15 @@ class Reading:
     records: by name, whole once all was read. What is changed from when this was made until it was
     read is not compared: ranks would have it of different moments. Writes that torch does not
     count, as those through `.data` and by libraries that take a tensor's address, are not seen.
-    stepped: set once an optimizer has begun to change them, of which fused ones are not counted.
+    blocks: by name, of tensors that have several. stepped: set once an optimizer has begun to
+    change them, of which fused ones are not counted.
     """
 
-    def __init__(self, tensors: dict[str, Holding], finite, wanted=lambda name: True):
+    def __init__(
+        self, tensors: dict[str, Holding], finite, wanted=lambda name: True, block_bytes=0
+    ):
+        """wanted: which names are looked at. block_bytes: if it is not 0, blocks of that size are
+        digested apart."""
         groups = alias_groups([each for each in tensors.values() if _can_be_tied(each)])
         first_of = {number: name for name, number in reversed(groups.items())}
         # One object for the same groups: what is said of them is looked at once.
@@ -65,6 +71,8 @@ class Reading:
         for held in tensors.values():
             held.groups = known.setdefault(held.groups, held.groups)
         self.stepped = False
+        self.blocks: dict[str, _blocks.Held] = {}
+        self._block_bytes = block_bytes
         self.records: dict[str, Record] = {}
         told: dict[int, Record] = {}
         self._left: dict[str, tuple[Holding, int]] = {}  # to be read, and its version
@@ -94,8 +102,9 @@ class Reading:
                 continue
             if not goes_on():
                 return
-            if not _together.takes(held.local):
-                self._read([name])
+            blocks = _blocks.count_in(held, self._block_bytes)
+            if blocks or not _together.takes(held.local):
+                self._read([name], blocks)
                 continue
             together.append(name)
             nbytes += held.local.nbytes
@@ -104,10 +113,18 @@ class Reading:
                 together, nbytes = [], 0
         self._read(together)
 
-    def _read(self, names: list[str]):
+    def _read(self, names: list[str], blocks=0):
+        """blocks: how many the one tensor has that are digested apart."""
         names = [name for name in names if not self._is_changed(name)]
         holdings = [self._left[name][0] for name in names]
-        summaries = _together.digest_all([(held.local, held.runs) for held in holdings])
+        if blocks and names:
+            held = holdings[0]
+            summary, self.blocks[names[0]] = _blocks.summarised(
+                held.local, held.runs, self._block_bytes, blocks
+            )
+            summaries = [summary]
+        else:
+            summaries = _together.digest_all([(held.local, held.runs) for held in holdings])
         for name, held, summary in zip(names, holdings, summaries, strict=True):
             _add_values(self.records[name], held, summary)
             if not self._is_changed(name):

@@ -10,6 +10,7 @@ from .._digests import _digest
 from .._holdings import _layout
 from .._holdings._groups import Groups
 from .._holdings._record import Record
+from . import _blocks
 from ._judge import total
 
 _CHOICES_MAX = 4096  # of parts that differ from rank to rank
@@ -27,6 +28,7 @@ class Part:
     kind: str = ""
     pieced: bool = False  # made of other tensors, which may have groups of their own
     members: tuple[int, ...] = ()  # the ranks that are said to have it, or a part of it
+    blocks: _blocks.Held = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def element_bytes(self) -> int:
@@ -35,28 +37,33 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-    """One tensor. ranks: those that made it up."""
+    """One tensor. ranks: those that made it up. blocks: the digests of all of its blocks, or of
+    none."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     digest: tuple[int, int]
     ranks: tuple[int, ...]
     kind: str = ""
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
-def part_of(record: Record) -> Part:
+def part_of(record: Record, blocks: _blocks.Held | None = None) -> Part:
     groups: Groups | None = record.groups
     whole = groups.whole if groups else None
     return Part(
         record.dtype, record.shape, whole, record.coverage, record.digest, record.kind,
-        record.pieced, groups.members if groups else (),
+        record.pieced, groups.members if groups else (), blocks or {},
     )  # fmt: skip
 
 
-def wholes(everybody: list[dict[str, Part]]) -> dict[str, Whole | str]:
+def wholes(everybody: list[dict[str, Part]], block_bytes=0) -> dict[str, Whole | str]:
     """everybody: the parts of every rank, by name. \\returns each tensor, or why it is not whole:
     its parts have gaps or overlap, or replicas of it differ."""
-    return {name: _whole(name, everybody) for name in sorted({n for own in everybody for n in own})}
+    return {
+        name: _whole(name, everybody, block_bytes)
+        for name in sorted({n for own in everybody for n in own})
+    }
 
 
 def groups_of(by_rank: dict[int, Part]) -> list[list[int]]:
@@ -72,7 +79,7 @@ def _coverage_of(part: Part) -> tuple[int, int]:
     return _digest.coverage(_layout.local_runs(part.shape), part.element_bytes)
 
 
-def _whole(name: str, everybody) -> Whole | str:
+def _whole(name: str, everybody, block_bytes) -> Whole | str:
     by_rank = {rank: own[name] for rank, own in enumerate(everybody) if name in own}
     found: list[Whole] = []
     for ranks in groups_of(by_rank):
@@ -84,11 +91,23 @@ def _whole(name: str, everybody) -> Whole | str:
             return f"the parts of ranks {ranks} do not form the whole tensor"
         dtype = getattr(torch, first.dtype.removeprefix("torch."))
         digest = total(part.digest for part in parts)
-        found.append(Whole(dtype, tuple(first.shape), digest, tuple(ranks), first.kind))
+        blocks = () if found else _blocks_of(parts, block_bytes)
+        found.append(Whole(dtype, tuple(first.shape), digest, tuple(ranks), first.kind, blocks))
     tags = {(whole.dtype, whole.shape, whole.digest) for whole in found}
     if len(tags) > 1:
         return f"ranks {list(found[0].ranks)} and others hold different tensors of this name"
     return found[0]
+
+
+def _blocks_of(parts: list[Part], block_bytes) -> tuple[tuple[int, int], ...]:
+    first, found = parts[0], []
+    for number in range(_blocks.count_of(first.shape, first.element_bytes, block_bytes)):
+        held = [part.blocks[number] for part in parts if number in part.blocks]
+        all_ = _blocks.whole(number, first.shape, first.element_bytes, block_bytes)
+        if total(each for each, _ in held) != _digest.coverage([all_], first.element_bytes):
+            return ()  # a rank's memory is not one stretch, of which it said nothing
+        found.append(total(digest for _, digest in held))
+    return tuple(found)
 
 
 # ---- Against a digest that is known --------------------------------------------------------------

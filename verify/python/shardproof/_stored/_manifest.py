@@ -5,6 +5,7 @@ import base64
 import ctypes
 import functools
 import hashlib
+import itertools
 import json
 import zlib
 
@@ -13,7 +14,7 @@ import torch
 from .._digests._digest import digests_of, hex_of_blocks
 from ._checkpoint import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Stored, Unreadable, stored_of_seal
 
-SCHEMA = 2
+SCHEMA = 3
 _SEAL_BYTES_MAX = 1 << 28  # of some two million tensors
 
 
@@ -21,17 +22,20 @@ class Manifest:
     """The result of `seal`: name, dtype, shape and digest of each tensor.
 
     version: the number of the sync that it belongs to, or None. tensors: by name. len(): of them.
+    blocks: of large tensors the digests of their stretches of `block_bytes`, the last one shorter.
     None of these changes.
     """
 
-    def __init__(self, seal: dict, version: int | None = None):
-        """seal: the document that `shardproof seal` writes. \\raises ValueError if it is none."""
+    def __init__(self, seal: dict, version: int | None = None, block_bytes=0, blocks=None):
+        """seal: the document that `shardproof seal` writes. blocks: {name: digests, int64 [n, 2]}.
+        \\raises ValueError if it is none."""
         if not isinstance(seal, dict) or (seal.get("schema"), seal.get("digest")) != (
             SEAL_SCHEMA, SEAL_DIGEST,
         ):  # fmt: skip
             raise ValueError(f"expected a seal of schema {SEAL_SCHEMA}")
         check_version(version)
         self.seal, self.version = seal, version
+        self.block_bytes, self.blocks = block_bytes, blocks or {}
         try:
             self.tensors = stored_of_seal(seal, "the manifest")
         except (Unreadable, KeyError, TypeError, AttributeError) as error:
@@ -64,9 +68,16 @@ class Manifest:
         return digests_of(lanes)
 
     def renewed(self, digests: torch.Tensor, version: int | None) -> "Manifest":
-        """One of the same tensors with other digests, as `digests` has them."""
+        """One of the same tensors with other digests, as `digests` has them; behind them are those
+        of blocks."""
+        ends = list(itertools.accumulate(map(len, self.blocks.values()), initial=len(self)))
+        blocks = {
+            name: digests[begin:end]
+            for name, (begin, end) in zip(self.blocks, itertools.pairwise(ends), strict=True)
+        }
+        digests = digests[: len(self)]
         lanes, hexes = array.array("Q", _bytes_of(digests)), hex_of_blocks(digests)
-        found = Manifest({**self.seal, "tensors": {}}, version)
+        found = Manifest({**self.seal, "tensors": {}}, version, self.block_bytes, blocks)
         for at, (name, old) in enumerate(self.tensors.items()):
             found.tensors[name] = Stored(
                 old.dtype, old.dtype_name, old.shape, digest=(lanes[2 * at], lanes[2 * at + 1])
@@ -83,7 +94,8 @@ class Manifest:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what it says, in hexadecimal."""
-        return hashlib.sha256(_bytes(self._said())).hexdigest()
+        said = {"manifest": SCHEMA, "version": self.version, **self._held()}
+        return hashlib.sha256(_bytes(said)).hexdigest()
 
     @property
     def weights_digest(self) -> str:
@@ -92,8 +104,9 @@ class Manifest:
 
     def to_json(self) -> str:
         """ASCII. The seal is packed: its names are much alike."""
-        packed = base64.b64encode(zlib.compress(_bytes(self.seal))).decode()
-        return _text({**self._said(), "seal": packed, "sha256": self.digest})
+        said = {"manifest": SCHEMA, "version": self.version, "sha256": self.digest}
+        packed = base64.b64encode(zlib.compress(_bytes(self._held()))).decode()
+        return _text({**said, "held": packed})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":
@@ -105,9 +118,9 @@ class Manifest:
         if not isinstance(said, dict) or said.get("manifest") != SCHEMA:
             found = said.get("manifest") if isinstance(said, dict) else type(said).__name__
             raise ValueError(f"expected a manifest of schema {SCHEMA}, found {found!r}")
-        seal = _unpacked(said.get("seal"))
+        seal, blocks = _unpacked(said.get("held"))
         try:
-            manifest = cls(seal, said.get("version"))
+            manifest = cls(seal, said.get("version"), *blocks)
         except TypeError as error:
             raise ValueError(f"a manifest that cannot be read: {error}") from error
         if said.get("sha256") != manifest.digest:
@@ -119,8 +132,11 @@ class Manifest:
     def as_checkpoint(self) -> Checkpoint:
         return Checkpoint("", self.title, dict(self.tensors))
 
-    def _said(self) -> dict:
-        return {"manifest": SCHEMA, "version": self.version, "seal": self.seal}
+    def _held(self) -> dict:
+        blocks = {
+            name: base64.b64encode(_bytes_of(each)).decode() for name, each in self.blocks.items()
+        }
+        return {"seal": self.seal, "block_bytes": self.block_bytes, "blocks": blocks}
 
 
 def _bytes_of(digests: torch.Tensor) -> bytes:
@@ -141,13 +157,20 @@ def _bytes(said: dict) -> bytes:
     return _text(said).encode("utf-8", "surrogatepass")
 
 
-def _unpacked(text) -> dict:
-    """\\raises ValueError if it is cut short or was edited."""
+def _unpacked(text) -> tuple[dict, tuple[int, dict]]:
+    """\\returns the seal, and the size and digests of blocks. \\raises ValueError if it is cut
+    short or was edited."""
     reader = zlib.decompressobj()
     try:
         data = reader.decompress(base64.b64decode(text, validate=True), _SEAL_BYTES_MAX)
         if not reader.eof or reader.unused_data:
-            raise ValueError("its seal does not end where it should")
-        return json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+            raise ValueError("what it holds does not end where it should")
+        held = json.loads(data.decode("utf-8", "surrogatepass"))
+        blocks = {
+            name: digests_of(base64.b64decode(each, validate=True))
+            for name, each in held["blocks"].items()
+        }
+        return held["seal"], (int(held["block_bytes"]), blocks)
+    except (ValueError, TypeError, RecursionError, RuntimeError, LookupError, AttributeError,
+            zlib.error) as error:  # fmt: skip
         raise ValueError(f"a manifest that cannot be read: {error}") from error

@@ -128,9 +128,10 @@ def test_a_version_is_a_whole_number(version):
 
 def with_seal(text, spoil):
     said = json.loads(text)
-    seal_text = zlib.decompress(base64.b64decode(said["seal"])).decode()
-    packed = zlib.compress(spoil(seal_text).encode())
-    return json.dumps({**said, "seal": base64.b64encode(packed).decode()})
+    held = json.loads(zlib.decompress(base64.b64decode(said["held"])))
+    held["seal"] = json.loads(spoil(json.dumps(held["seal"])))
+    packed = zlib.compress(json.dumps(held).encode())
+    return json.dumps({**said, "held": base64.b64encode(packed).decode()})
 
 
 def edited(text):
@@ -138,11 +139,11 @@ def edited(text):
 
 
 def newer_schema(text):
-    return text.replace('"manifest":2', '"manifest":3')
+    return text.replace('"manifest":3', '"manifest":4')
 
 
 def older_schema(text):
-    return text.replace('"manifest":2', '"manifest":1')
+    return text.replace('"manifest":3', '"manifest":2')
 
 
 def other_digest(text):
@@ -155,19 +156,19 @@ def no_tensors(text):
 
 def cut_within(text):
     said = json.loads(text)
-    return json.dumps({**said, "seal": said["seal"][:-8]})
+    return json.dumps({**said, "held": said["held"][:-8]})
 
 
 def not_packed(text):
-    return json.dumps({**json.loads(text), "seal": {"tensors": {}}})
+    return json.dumps({**json.loads(text), "held": {"seal": {}}})
 
 
 @pytest.mark.parametrize(
     "spoil, said",
     [(lambda text: text[:-20], "cannot be read"), (edited, "was changed"),
-     (newer_schema, "schema 2, found 3"), (older_schema, "schema 2, found 1"),
+     (newer_schema, "schema 3, found 4"), (older_schema, "schema 3, found 2"),
      (cut_within, "cannot be read"), (not_packed, "cannot be read"),
-     (lambda text: text.replace('"seal":"', '"seal":"!'), "cannot be read"),
+     (lambda text: text.replace('"held":"', '"held":"!'), "cannot be read"),
      (other_digest, "expected a seal of schema 2"),
      (no_tensors, "no tensors as a seal has them"), (lambda text: "[]", "found 'list'"),
      (lambda text: "", "cannot be read"), (lambda text: "{}", "found None"),

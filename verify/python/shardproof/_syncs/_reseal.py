@@ -4,6 +4,7 @@ anew, and the ranks exchange digests alone."""
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import weakref
 
 import torch
@@ -13,7 +14,7 @@ from .._holdings import _unchanged
 from .._holdings._holding import Holding
 from .._holdings._record import judge_of
 from .._holdings._unchanged import Look, Unplain
-from .._judging import _whole
+from .._judging import _blocks, _whole
 from .._judging._arguments import frozen, numbered
 from .._judging._equalities import Equalities
 from .._judging._rows import Builder
@@ -27,9 +28,9 @@ _of_models: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 @dataclasses.dataclass
 class Again:
     """What a seal leaves behind. asked, said: of its arguments and the model. sums: of those that
-    this rank judges, the ones that are its tensors' digests. order: where the digests of the
-    manifest's tensors are among those of all judges. number: the same on all ranks, and of this
-    seal alone."""
+    this rank judges, the ones that are digests of its tensors and blocks. order: where the digests
+    of the manifest's tensors and blocks are among those of all judges. number: the same on all
+    ranks, and of this seal alone."""
 
     asked: tuple
     said: list
@@ -50,6 +51,7 @@ class Sealed:
     tensors: dict[str, Holding] | None
     received: list[dict]
     wholes: tuple[dict, dict]
+    block_bytes: int
 
 
 def look(model, optimizer, *arguments) -> tuple[Look | None, tuple]:
@@ -92,9 +94,10 @@ def keep(model, looked: Look | None, asked, sealed: Sealed, prefix, manifest, tr
     with contextlib.suppress(Unplain):
         if looked is not None and sealed.tensors is not None:
             again = Again(
-                asked, looked.said, _sent(looked, sealed.tensors, transport.world_size),
-                *_judged(sealed.received), _order(manifest, prefix, transport.world_size),
-                manifest.renewed(manifest.digests, None),  # whose first one the caller has
+                asked, looked.said, _sent(looked, sealed, transport.world_size),
+                *_judged(sealed.received, sealed.wholes[0]),
+                _order(manifest, prefix, transport.world_size),
+                manifest.renewed(_digests_of(manifest), None),  # whose first one the caller has
             )  # fmt: skip
     again = numbered(again, transport)
     if again is not None:
@@ -105,33 +108,60 @@ def _key(model):
     return model[0] if isinstance(model, list | tuple) else model
 
 
-def _sent(looked: Look, tensors, world_size: int) -> Sent:
+def _digests_of(manifest: Manifest) -> torch.Tensor:
+    return torch.cat([manifest.digests, *manifest.blocks.values()])
+
+
+def _sent(looked: Look, sealed: Sealed, world_size: int) -> Sent:
     builder = Builder(looked)
     said: list[list[list[int]]] = [[] for _ in range(world_size)]
-    for name, held in tensors.items():
-        said[judge_of(name, world_size)].append([builder.add(held, held.local, held.runs, (0, 0))])
+    for name, held in sealed.tensors.items():
+        runs = {}
+        if _blocks.count_in(held, sealed.block_bytes):
+            runs = _blocks.cut(held.runs, held.local.element_size(), sealed.block_bytes)
+        rows = [
+            builder.add(held, held.local, each, (0, 0)) for each in runs.values() or [held.runs]
+        ]
+        said[judge_of(name, world_size)] += [rows, *([row] for row in rows if runs)]
     rows, places = builder.rows()
     return Sent(rows, [[[places[row] for row in each] for each in one] for one in said], {})
 
 
-def _judged(received) -> tuple[Equalities, list[int]]:
+def _judged(received, wholes) -> tuple[Equalities, list[int]]:
     equalities, sums, places, count = Equalities(), [], [], 0
     for own in received:
-        places.append({name: count + at for at, name in enumerate(own)})
-        count += len(own)
-    for name in sorted({name for own in received for name in own}):
+        places.append({})
+        for name, part in own.items():
+            for number in (None, *part.blocks):
+                places[-1][name, number] = count
+                count += 1
+    for name in sorted(wholes):
         by_rank = {rank: own[name] for rank, own in enumerate(received) if name in own}
         groups = _whole.groups_of(by_rank)
         sums.append(
-            equalities.add_equal([tuple(places[rank][name] for rank in each) for each in groups])
+            equalities.add_equal(
+                [tuple(places[rank][name, None] for rank in each) for each in groups]
+            )
         )
+        for number in range(len(wholes[name].blocks)):
+            having = [rank for rank in groups[0] if number in by_rank[rank].blocks]
+            sums.append(equalities.add_equal([tuple(places[r][name, number] for r in having)]))
     return equalities, sums
 
 
 def _order(manifest: Manifest, prefix: str, world_size: int) -> list[int]:
+    """Where the judges' sums are that are digests of the manifest's tensors, and of its blocks."""
     of_judge: list[list[str]] = [[] for _ in range(world_size)]
     for name in manifest.tensors:
-        of_judge[judge_of(name.removeprefix(prefix), world_size)].append(name.removeprefix(prefix))
-    names = [name for each in of_judge for name in sorted(each)]
-    at = {prefix + name: number for number, name in enumerate(names)}
-    return [at[name] for name in manifest.tensors]
+        own = name.removeprefix(prefix)
+        of_judge[judge_of(own, world_size)].append(own)
+    at, count = {}, 0
+    for own in itertools.chain(*map(sorted, of_judge)):
+        at[prefix + own] = count
+        count += 1 + len(manifest.blocks.get(prefix + own, ()))
+    blocks = [
+        at[name] + 1 + number
+        for name, each in manifest.blocks.items()
+        for number in range(len(each))
+    ]
+    return [at[name] for name in manifest.tensors] + blocks

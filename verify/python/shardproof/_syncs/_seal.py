@@ -1,7 +1,9 @@
 """`shardproof.seal`: the digests of a live model, as a manifest and in the file that `shardproof
 seal` writes."""
 
+import array
 import json
+import math
 import os
 from collections.abc import Mapping
 
@@ -13,7 +15,7 @@ from .._holdings import _layout
 from .._holdings._groups import Statement
 from .._holdings._names import not_ignored
 from .._holdings._options import taken_and_rate
-from .._judging import _outcome, _own, _whole
+from .._judging import _blocks, _outcome, _own, _whole
 from .._judging._finding import Finding, fold
 from .._judging._transport import Transport
 from .._judging._verdict import Verdict, settled
@@ -58,7 +60,7 @@ def seal(
     manifest = _reseal.manifest_of(model, looked, asked, version, transport)
     if manifest is None:
         sealed = _sealed(model, optimizer, ignore, cast, said, version, transport)
-        manifest, cause = _gathered(transport, sealed.wholes, version, prefix, optimizer_prefix)
+        manifest, cause = _gathered(transport, sealed, version, prefix, optimizer_prefix)
         if not any(failed for (failed,) in transport.everybody([int(manifest is None)])):
             _reseal.keep(model, looked, asked, sealed, prefix, manifest, transport)
     try:
@@ -85,17 +87,18 @@ def _sealed(model, optimizer, ignore, cast, said, version, transport) -> _reseal
         shared = sent.shared()
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = error
+    block_bytes = max(transport.everybody([sent.block_bytes() if sent else 0]))[0]
     known = _scaled.largest_of_all(shared, transport) if _cast.quantises(cast) else {}
     try:
         if None not in (sent, known):
-            own = {**sent.parts(known), **values}
+            own = {**sent.parts(known, block_bytes), **values}
     except Exception as error:
         cause = error
     received = transport.to_judges(own) if known is not None else None
     if received is None:
         transport.fail("cannot read the model", cause, "seal")
     try:
-        share, sealed = _judged(received)
+        share, sealed = _judged(received, block_bytes)
     except Exception as error:
         cause = error
     verdict = settled(share, transport)
@@ -105,13 +108,13 @@ def _sealed(model, optimizer, ignore, cast, said, version, transport) -> _reseal
         raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
     if not verdict.tensors:
         raise RuntimeError("shardproof.seal: there is no tensor to seal")
-    return _reseal.Sealed(sent.as_they_are(), received, sealed)
+    return _reseal.Sealed(sent.as_they_are(), received, sealed, block_bytes)
 
 
 def _gathered(transport, sealed, version, prefix, optimizer_prefix):
     """\\returns (the manifest, why there is none), on all ranks."""
     versions = transport.objects(version)
-    everything = transport.to_first(sealed)
+    everything = transport.to_first(sealed.wholes)
     manifest, answer = None, b""
     if everything is not None:
         try:
@@ -120,8 +123,8 @@ def _gathered(transport, sealed, version, prefix, optimizer_prefix):
                     f"rank {odd[0]} says version {versions[odd[0]]}, rank 0 says {version}"
                 )
             tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
-            document = _document(tensors, values, prefix, optimizer_prefix)
-            manifest = Manifest(document, version)
+            document, blocks = _document(tensors, values, prefix, optimizer_prefix)
+            manifest = Manifest(document, version, sealed.block_bytes if blocks else 0, blocks)
             answer = manifest.to_json().encode("utf-8", "surrogatepass")
         except ValueError as error:
             answer = b"!" + str(error).encode("utf-8", "replace")
@@ -136,14 +139,14 @@ def _items(dictionaries):
         yield from each.items()
 
 
-def _judged(received):
+def _judged(received, block_bytes):
     """received: of each rank the parts of tensors and the texts of values, by name, of which this
     rank is the judge. \\returns (Verdict, (whole tensors, values) by name)."""
     parts = [
         {name: each for name, each in own.items() if isinstance(each, _whole.Part)}
         for own in received
     ]
-    wholes = _whole.wholes(parts)
+    wholes = _whole.wholes(parts, block_bytes)
     findings = [
         Finding("unsealed", name, _holders(name, parts), whole)
         for name, whole in wholes.items()
@@ -191,12 +194,18 @@ class _Sent:
             if scaled is not None
         }
 
-    def parts(self, known) -> dict[str, _whole.Part]:
+    def block_bytes(self) -> int:
+        tensors = self._tensors.values()
+        return _blocks.bytes_for(
+            sum(math.prod(each.shape) * each.dtype.itemsize for each in tensors)
+        )
+
+    def parts(self, known, block_bytes: int) -> dict[str, _whole.Part]:
         """known: as `shared`, of all ranks. \\raises ValueError for a tensor that cannot be
         sealed."""
         as_is = {name: held for name, held in self._tensors.items()
                  if self._steps[name] == (None, None)}  # fmt: skip
-        parts = _parts_of(as_is)
+        parts = _parts_of(as_is, block_bytes)
         for name, (dtype, scaled) in self._steps.items():
             if name not in as_is:
                 made = [_cast.to_dtype(self._tensors[name], dtype)]
@@ -204,20 +213,21 @@ class _Sent:
                     made = _scaled.Blocks(made[0], scaled).quantised(known[name])
                 if twice := [each.name for each in made if each.name in parts]:
                     raise ValueError(f"two tensors would have the name {twice[0]!r}")
-                parts |= _parts_of({each.name: each for each in made})
+                parts |= _parts_of({each.name: each for each in made}, block_bytes)
         return parts
 
 
-def _parts_of(tensors) -> dict[str, _whole.Part]:
+def _parts_of(tensors, block_bytes: int) -> dict[str, _whole.Part]:
     """\\raises ValueError for a tensor that cannot be sealed."""
-    parts = {}
-    for name, record in _own.records_of(tensors, False).items():
+    parts, reading = {}, _own.Reading(tensors, False, block_bytes=block_bytes)
+    reading.read()
+    for name, record in reading.records.items():
         why = record.unreadable or record.misfit or ("it is on meta" if record.meta else "")
         if not why and tensors[name].dtype not in NAMES:
             why = f"a seal has no name for {record.dtype}"
         if why:
             raise ValueError(f"{name}: {why}")
-        parts[name] = _whole.part_of(record)
+        parts[name] = _whole.part_of(record, reading.blocks.get(name))
     return parts
 
 
@@ -226,8 +236,9 @@ def _digest_of_text(text: str) -> str:
     return _digest.hex_of(_digest.digest_runs(data, _layout.local_runs(data.shape)).digest)
 
 
-def _document(wholes, values, prefix, optimizer_prefix) -> dict:
-    tensors = {}
+def _document(wholes, values, prefix, optimizer_prefix) -> tuple[dict, dict]:
+    """\\returns the seal, and the digests of blocks by name."""
+    tensors, blocks = {}, {}
     for name, whole in wholes.items():
         is_state = name.startswith(_STATE) and whole.kind == "optimizer"
         own = optimizer_prefix + name.removeprefix(_STATE) if is_state else prefix + name
@@ -238,9 +249,12 @@ def _document(wholes, values, prefix, optimizer_prefix) -> dict:
             "shape": list(whole.shape),
             "digest": _digest.hex_of(whole.digest),
         }
+        if whole.blocks:
+            lanes = array.array("Q", (lane for each in whole.blocks for lane in each))
+            blocks[own] = _digest.digests_of(lanes)
     sealed = {prefix + name: {"digest": _digest_of_text(text)} for name, text in values.items()}
     return {"schema": SEAL_SCHEMA, "digest": SEAL_DIGEST, "tensors": tensors, "values": sealed,
-            "files": {}}  # fmt: skip
+            "files": {}}, blocks  # fmt: skip
 
 
 def write_seal(to, document, replace):

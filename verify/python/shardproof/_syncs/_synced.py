@@ -13,23 +13,34 @@ _KEPT = 4  # manifests
 @dataclasses.dataclass
 class Synced:
     """manifests: the last ones, the newest last. parts: {name: {rank: digest}} in the last
-    comparison with a manifest, of names that this rank judges."""
+    comparison with a manifest, of names that this rank judges; earlier: in the last one with
+    another manifest than that, which may be compared with again and again."""
 
     manifests: list[Manifest] = dataclasses.field(default_factory=list)
     parts: dict[str, dict[int, tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    earlier: dict[str, dict[int, tuple[int, int]]] = dataclasses.field(default_factory=dict)
 
     def newest_version(self) -> int | None:
         return max((each.version for each in self.manifests if each.version is not None),
                    default=None)  # fmt: skip
 
-    def unchanged(self, name: str, part: dict, ranks) -> tuple[int, ...]:
-        """Those of the ranks whose part of a tensor is what it was. part: {rank: digest} now."""
-        before = self.parts.get(name, {})
-        return tuple(rank for rank in ranks if before.get(rank) == part[rank])
+    def older(self, manifest: Manifest | None) -> list[Manifest]:
+        """Those that the model was compared with before this one."""
+        return [each for each in self.manifests if each != manifest]
+
+    def unchanged(self, name: str, part: dict, manifest: Manifest | None) -> tuple[int, ...]:
+        """The ranks whose part of a tensor is what it was when the model was compared with another
+        manifest. part: {rank: digest} now."""
+        before = (self.earlier if self._is_last(manifest) else self.parts).get(name, {})
+        return tuple(rank for rank, digest in part.items() if before.get(rank) == digest)
 
     def add(self, manifest: Manifest, parts: dict[str, dict[int, tuple[int, int]]]):
-        kept = [each for each in self.manifests if each.digest != manifest.digest]
-        self.manifests, self.parts = [*kept, manifest][-_KEPT:], parts
+        if not self._is_last(manifest):
+            self.earlier = self.parts
+        self.manifests, self.parts = [*self.older(manifest), manifest][-_KEPT:], parts
+
+    def _is_last(self, manifest: Manifest | None) -> bool:
+        return bool(self.manifests) and self.manifests[-1] == manifest
 
 
 def explanation(name: str, digest, wanted: Stored, first_of, before: list[Manifest]) -> str:
