@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import zlib
 
 import torch
@@ -123,6 +124,7 @@ class Manifest:
             manifest = cls(seal, said.get("version"), *blocks)
         except TypeError as error:
             raise ValueError(f"a manifest that cannot be read: {error}") from error
+        _check_blocks(manifest)
         if said.get("sha256") != manifest.digest:
             raise ValueError(
                 "the manifest was changed: its SHA-256 differs from the one that it states"
@@ -137,6 +139,19 @@ class Manifest:
             name: base64.b64encode(_bytes_of(each)).decode() for name, each in self.blocks.items()
         }
         return {"seal": self.seal, "block_bytes": self.block_bytes, "blocks": blocks}
+
+
+def _check_blocks(manifest: Manifest):
+    for name, digests in manifest.blocks.items():
+        if (stored := manifest.tensors.get(name)) is None or stored.dtype is None:
+            raise ValueError(f"a manifest that cannot be read: blocks of {name}, which it lacks")
+        nbytes = math.prod(stored.shape) * stored.dtype.itemsize
+        count = -(-nbytes // manifest.block_bytes) if manifest.block_bytes > 0 else 0
+        if len(digests) != count:
+            raise ValueError(
+                f"a manifest that cannot be read: {name} has {count} blocks of "
+                f"{manifest.block_bytes} bytes, found {len(digests)}"
+            )
 
 
 def _bytes_of(digests: torch.Tensor) -> bytes:

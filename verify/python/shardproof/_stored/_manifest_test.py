@@ -154,6 +154,18 @@ def no_tensors(text):
     return with_seal(text, lambda seal_text: json.dumps({**json.loads(seal_text), "tensors": [1]}))
 
 
+def with_blocks(name, block_bytes):
+    def spoil(text):
+        said = json.loads(text)
+        held = json.loads(zlib.decompress(base64.b64decode(said["held"])))
+        digests = base64.b64encode(bytes(32)).decode()  # two
+        held |= {"block_bytes": block_bytes, "blocks": {name: digests}}
+        packed = base64.b64encode(zlib.compress(json.dumps(held).encode())).decode()
+        return json.dumps({**said, "held": packed})
+
+    return spoil
+
+
 def cut_within(text):
     said = json.loads(text)
     return json.dumps({**said, "held": said["held"][:-8]})
@@ -172,9 +184,13 @@ def not_packed(text):
      (other_digest, "expected a seal of schema 2"),
      (no_tensors, "no tensors as a seal has them"), (lambda text: "[]", "found 'list'"),
      (lambda text: "", "cannot be read"), (lambda text: "{}", "found None"),
-     (lambda text: "[" * 100_000, "cannot be read"), (lambda text: 5, "cannot be read")],
+     (lambda text: "[" * 100_000, "cannot be read"), (lambda text: 5, "cannot be read"),
+     (with_blocks("none", 4), "blocks of none, which it lacks"),
+     (with_blocks("0.weight", 4), "0.weight has 6 blocks of 4 bytes, found 2"),
+     (with_blocks("0.bias", 0), "0.bias has 0 blocks of 0 bytes, found 2")],
     ids=["cut short", "edited", "newer", "older", "cut within", "not packed", "no base64", "other",
-          "no tensors", "list", "empty", "none", "nested", "number"],
+          "no tensors", "list", "empty", "none", "nested", "number",
+         "blocks of none", "too few blocks", "blocks of no size"],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_one_line(spoil, said):
     with pytest.raises(ValueError, match=said) as raised:
