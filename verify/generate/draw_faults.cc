@@ -125,7 +125,8 @@ std::vector<FaultCase> BothStrike(Case& made) {
             {OneOf<std::string>({"rank/kill", "rank/stop"}),
              At(b, OneOf<Stage>({Stage::kReady, Stage::kSaved}))}};
   }
-  if (Chance(50))
+  const bool rank0_writes_alone = made.steps > 0 && made.training.gathered;
+  if (Chance(50) && !rank0_writes_alone)
     return {{"file/fsync", "0:" + a},
             {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
   const Stage stage = EarlyStage();

@@ -119,6 +119,19 @@ TEST(GenerateCase, DrawsAFaultWhereItsRegistrationSays) {
   EXPECT_TRUE(real.contains("memory/new") && !real.contains("comm/drop"));
 }
 
+TEST(GenerateCase, FilesFailForCertainOnlyOnRanksThatWrite) {
+  int gathered = 0;
+  for (uint64_t i = 0; i < 4000; ++i) {
+    const Case made = GenerateCase(WithFaults(), 3, i);
+    if (made.faults.size() != 2 || made.steps == 0 || !made.training.gathered) continue;
+    ++gathered;
+    for (const FaultCase& fault : made.faults) {
+      EXPECT_TRUE(fault.id != "file/fsync" || fault.where == "0:0") << i;
+    }
+  }
+  EXPECT_GT(gathered, 0);
+}
+
 TEST(GenerateCase, StrikesNothingWhereNoFaultIsGiven) {
   for (uint64_t i = 0; i < kCases; ++i) EXPECT_FALSE(GenerateCase({}, 9, i).as_stated);
 }
