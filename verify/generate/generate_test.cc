@@ -121,7 +121,7 @@ TEST(GenerateCase, DrawsAFaultWhereItsRegistrationSays) {
 
 TEST(GenerateCase, FilesFailForCertainOnlyOnRanksThatWrite) {
   int gathered = 0;
-  for (uint64_t i = 0; i < 4000; ++i) {
+  for (uint64_t i = 0; i < 20'000; ++i) {
     const Case made = GenerateCase(WithFaults(), 3, i);
     if (made.faults.size() != 2 || made.steps == 0 || !made.training.gathered) continue;
     ++gathered;
