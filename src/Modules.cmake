@@ -73,8 +73,8 @@ endfunction()
 # DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
 # which may be higher ones.
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must
-# be linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY. FOLDERS:
-# default is the current one.
+# be linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY, and
+# with -O2, whatever SHARDPROOF_OPTIMISATION says. FOLDERS: default is the current one.
 function(shardproof_module)
   cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS;TEST_DEPENDS" ${ARGN})
   if(module_TORCH AND NOT SHARDPROOF_TORCH)

@@ -71,10 +71,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
   const OwnSave save(evidence.oracle, phase.facts().resumes.value_or(phase.phase));
   FindingsByRank findings(phase, Stage::kRestored);
   for (const RankEvidence& rank : phase.ranks) {
-    const bool has_restored =
-        std::any_of(rank.stages.begin(), rank.stages.end(),
-                    [](const StageRecord& stage) { return stage.name == Stage::kRestored; });
-    if (has_restored) judgement.Compared();
+    if (Shows(rank, "model", Stage::kRestored)) judgement.Compared();
     for (const ErrorRecord& error : rank.errors) {
       if (error.code != "bad-input" || !(error.stage == Stage::kRestored)) continue;
       judgement.Compared();

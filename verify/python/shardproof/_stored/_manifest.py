@@ -7,12 +7,12 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import zlib
 
 import torch
 
 from .._digests._digest import digests_of, hex_of_blocks
+from .._judging import _blocks
 from ._checkpoint import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Stored, Unreadable, stored_of_seal
 
 SCHEMA = 3
@@ -145,8 +145,7 @@ def _check_blocks(manifest: Manifest):
     for name, digests in manifest.blocks.items():
         if (stored := manifest.tensors.get(name)) is None or stored.dtype is None:
             raise ValueError(f"a manifest that cannot be read: blocks of {name}, which it lacks")
-        nbytes = math.prod(stored.shape) * stored.dtype.itemsize
-        count = -(-nbytes // manifest.block_bytes) if manifest.block_bytes > 0 else 0
+        count = _blocks.count_of(stored.shape, stored.dtype.itemsize, manifest.block_bytes)
         if len(digests) != count:
             raise ValueError(
                 f"a manifest that cannot be read: {name} has {count} blocks of "
