@@ -21,10 +21,11 @@ class Misfit:
     seen: float
 
 
-def judged(stage, expected, earlier, parts, clips) -> list[dict]:
+def judged(stage, expected, earlier, parts, clips, left_out=False) -> list[dict]:
     """expected, earlier: Gradients of this step, and of the one before if there was one. parts: of
     each rank, by name, its part of the gradient that was seen, None if there was none, and where
-    that lies. clips: of each rank, the Clips of this step. \\returns deviations."""
+    that lies. clips: of each rank, the Clips of this step. left_out: whether another optimizer left
+    the step out, as a loss scaler does for gradients that are not finite. \\returns deviations."""
     fit = _Fit(expected, parts)
     deviations = fit.norms(clips)
     factors = fit.factors(clips)
@@ -34,7 +35,7 @@ def judged(stage, expected, earlier, parts, clips) -> list[dict]:
     stage.exact += fit.exact
     if not misfits:
         return deviations + fit.no_mean(stage, earlier)
-    if is_sound := fit.sound_otherwise(mean, misfits):
+    if is_sound := fit.sound_otherwise(mean, left_out):
         stage.tell(is_sound)
         return deviations
     cause = fit.cause(mean, earlier, factors)
@@ -236,8 +237,11 @@ class _Fit:
 
     # ---- What else they may be
 
-    def sound_otherwise(self, mean, misfits) -> str:
+    def sound_otherwise(self, mean, left_out) -> str:
         """What a job may well have done by hand; empty if nothing is known that fits."""
+        if left_out and self._fits(mean, self._scaled(0.0)):
+            return ("all its gradients are 0, as clipping by hand makes those that are finite where "
+                    "others are not; another optimizer left this step out")  # fmt: skip
         ranks = range(self._ranks)
         factor = self._ratio(mean, ranks, self._names)
         weight = self._of.weight

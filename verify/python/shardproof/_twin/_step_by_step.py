@@ -132,7 +132,8 @@ class _Stage:
 
     def tell(self, why):
         """Of what is not judged, or may be a mistake and need not be one."""
-        self.left_out = "; ".join(filter(None, [self.left_out, why]))
+        if why not in self.left_out:
+            self.left_out = "; ".join(filter(None, [self.left_out, why]))
 
     def record(self) -> dict:
         return {"stage": self.key, "compared": self.compared, "exact": self.exact,
@@ -197,11 +198,12 @@ class _Job:
         self._count(stage, before, after, steps[0])
         self._passes(stage, after)
         events = [list(own.since) for own in after]
+        left_out = _is_scaled(after) and bool(self._followed - {each.number for each in steps[0]})
         for number, step in enumerate(steps[0]):
             for rank, own in enumerate(events):
                 self._go_to_step(rank, own, now.met())
             peers = [own[number] for own in steps]
-            self._gradients(stage, now, before, peers)
+            self._gradients(stage, now, before, peers, left_out)
             if self._schedule and len(steps[0]) == after[0].step - before[0].step:
                 _schedule.hold(stage, self._schedule, before[0].step + number, peers, after)
             try:
@@ -256,8 +258,7 @@ class _Job:
     def _explains(self, after) -> bool:
         """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
         and none was left out for gradients that are not finite."""
-        is_scaled = any(isinstance(each, Scaled) for own in after for each in own.since)
-        return not is_scaled and self._followed >= set(range(len(after[0].steppers)))
+        return not _is_scaled(after) and self._followed >= set(range(len(after[0].steppers)))
 
     def _go_to_step(self, rank, events, met):
         """Takes off a rank's events what came until its next step."""
@@ -274,8 +275,9 @@ class _Job:
                 pending.given_up = pending.given_up and not isinstance(event, Batch)
                 pending.events.append((event, met))
 
-    def _gradients(self, stage, now, before, peers):
-        """Holds the gradients of a step against those of the batches since the step before."""
+    def _gradients(self, stage, now, before, peers, left_out):
+        """Holds the gradients of a step against those of the batches since the step before.
+        left_out: whether another optimizer leaves this step out."""
         scale = self._pending[0].scale
         events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
         given_up = all(own.given_up for own in self._pending.values())
@@ -309,7 +311,8 @@ class _Job:
             return
         clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
         clips = _clips.whole(clips)
-        found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
+        parts = now.gradient_parts(peers)
+        found = judged(stage, expected, self._earlier, parts, clips, left_out)
         if found and expected.drawn:
             stage.why_not = "the subject draws random numbers that the plain twin does not draw: "
             stage.why_not += "expected plain(case), which makes the same model"
@@ -344,6 +347,10 @@ class _Job:
         elif not self._has_batches:
             stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
                        "batches are not known")  # fmt: skip
+
+
+def _is_scaled(moments) -> bool:
+    return any(isinstance(each, Scaled) for own in moments for each in own.since)
 
 
 def _count_batches(moment) -> int:

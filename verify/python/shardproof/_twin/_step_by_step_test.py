@@ -34,12 +34,12 @@ def gradients(*of_rank):
     return Gradients([{"w": each} for each in of_rank], [], {"w": 1e-7}, 2, 1.0, 2**-24)
 
 
-def judged(seen, expected, clips=(), earlier=None):
+def judged(seen, expected, clips=(), earlier=None, left_out=False):
     """The deviations of a gradient that two ranks hold by rows."""
     stage = _step_by_step._Stage("stepped@1")
     parts = [{"w": (part.local, part)} for part in parts_of(seen)]
     clips = [[dataclasses.replace(each) for each in clips] for _ in parts]
-    return _causes.judged(stage, expected, earlier, parts, clips), stage
+    return _causes.judged(stage, expected, earlier, parts, clips, left_out), stage
 
 
 FIRST = torch.arange(1.0, 13.0, dtype=torch.float64).view(4, 3) / 16
@@ -78,6 +78,15 @@ def test_what_other_gradients_are_is_told(seen, cause):
     expected = gradients(FIRST + 1e-4 * (cause[-1] == "6"), SECOND + 2e-4 * (cause[-1] == "6"))
     found, _ = judged(seen.float(), expected, earlier=gradients(3 * FIRST, 3 * FIRST))
     assert cause in found[0]["cause"]
+
+
+def test_gradients_of_nothing_are_told_where_another_optimizer_left_the_step_out():
+    """As clipping by hand by a norm that is not finite makes them; anywhere else it is wrong."""
+    found, stage = judged(0 * MEAN.float(), gradients(FIRST, SECOND), left_out=True)
+    assert found == [] and "all its gradients are 0" in stage.left_out
+    assert judged(0 * MEAN.float(), gradients(FIRST, SECOND))[0]
+    half = torch.cat([0 * MEAN[:2], MEAN[2:]]).float()
+    assert judged(half, gradients(FIRST, SECOND), left_out=True)[0]
 
 
 def test_a_norm_of_one_rank_alone_is_no_norm():
