@@ -240,7 +240,7 @@ class _Fit:
     def sound_otherwise(self, mean, left_out) -> str:
         """What a job may well have done by hand; empty if nothing is known that fits."""
         if left_out and self._fits(mean, self._scaled(0.0)):
-            return ("all its gradients are 0, as clipping by hand makes those that are finite where "
+            return ("all its gradients are 0, as clipping by hand makes finite ones where "
                     "others are not; another optimizer left this step out")  # fmt: skip
         ranks = range(self._ranks)
         factor = self._ratio(mean, ranks, self._names)
