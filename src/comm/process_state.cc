@@ -67,6 +67,15 @@ bool IsStopped(pid_t pid) {
   return !stat.empty() && stat[0] == "T";
 }
 
+/// \source Documentation/scheduler/sched-stats of Linux: /proc/PID/schedstat has the nanoseconds
+/// run, those waited on a run queue, and the number of time slices.
+std::chrono::nanoseconds WaitForProcessor(pid_t pid) {
+  std::istringstream fields(FirstLine("/proc/" + std::to_string(pid) + "/schedstat"));
+  int64_t ran = 0, waited = 0;
+  if (!(fields >> ran >> waited)) waited = 0;
+  return std::chrono::nanoseconds(waited);
+}
+
 std::string PidOf(const std::string& name) {
   std::istringstream parts(name);
   std::string boot, pids, pid;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 
 namespace shardproof {
@@ -22,6 +23,10 @@ ProcessState StateOfProcess(const std::string& name);
 
 /// Whether a process of this machine is stopped by a signal, and not by a debugger.
 bool IsStopped(pid_t pid);
+
+/// How long the first thread of a process of this machine has waited for a processor since it
+/// began; zero if the system does not tell.
+std::chrono::nanoseconds WaitForProcessor(pid_t pid);
 
 /// The PID in a name, or "?".
 std::string PidOf(const std::string& name);

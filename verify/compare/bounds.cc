@@ -34,7 +34,7 @@ double HalfStep(const DtypeInfo& dtype, double value) {
 }
 
 /// The error as a part of what is allowed; 0 if the two are the same.
-double PartOfBound(const Number& a, const Number& b, double half_step) {
+double PartOfWiderBound(const Number& a, const Number& b, double half_step) {
   if (std::isnan(a.value) || std::isnan(b.value)) {
     return std::isnan(a.value) && std::isnan(b.value) ? 0 : HUGE_VAL;
   }
@@ -121,7 +121,7 @@ Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b, uin
     // Each side that computes was rounded once at its end, at the value that it comes to.
     const double half = (&a.dtype() == &kNumber ? HalfStep(dtype, x.value) : 0) +
                         (&b.dtype() == &kNumber ? HalfStep(dtype, y.value) : 0);
-    const double part = PartOfBound(x, y, half);
+    const double part = PartOfWiderBound(x, y, half);
     if (part <= 1) {
       found.worst = std::max(found.worst, part);
       return;

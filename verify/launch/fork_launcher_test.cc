@@ -1,7 +1,11 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,6 +13,7 @@
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault.h"
 #include "verify/launch/launcher.h"
+#include "verify/launch/rank_processes.h"
 #include "verify/oracle/fixture_files.h"
 
 namespace shardproof {
@@ -173,6 +178,36 @@ TEST_F(ForkLauncherTest, EvidenceThatCannotBeWrittenIsBadInput) {
   const auto exits = MakeForkLauncher()->Launch(run);
   ASSERT_FALSE(exits.ok());
   EXPECT_EQ(exits.error().code, ErrorCode::kBadInput);
+}
+
+/// A rank that computes for half a second, on the first processor that it may use, and leaves
+/// nothing on record meanwhile.
+[[noreturn]] void Compute(const PhaseRun& run, int64_t rank) {
+  std::ofstream(fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank)) << "begun\n";
+  cpu_set_t allowed, first;
+  ::sched_getaffinity(0, sizeof(allowed), &allowed);
+  CPU_ZERO(&first);
+  for (int cpu = 0; CPU_COUNT(&first) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &first);
+  }
+  ::sched_setaffinity(0, sizeof(first), &first);
+  while (std::clock() < CLOCKS_PER_SEC / 2) {
+  }
+  ::_exit(0);
+}
+
+TEST_F(ForkLauncherTest, RanksThatWaitForAProcessorDoNotHang) {
+  case_.deadline_ms = 1000;
+  case_.mesh = {{"dp_shard", 4}};
+  PhaseRun run;
+  run.test_case = case_;
+  run.phase = PlanPhases(case_)[0];
+  run.evidence = directory_ / "values";
+  ASSERT_TRUE(MakeEvidenceDirectory(run).ok());
+  ForkedProcesses processes([&](int64_t rank) { Compute(run, rank); });
+  const auto exits = LaunchRanks(run, processes);
+  ASSERT_TRUE(exits.ok());
+  for (const RankExit& exit : exits.value()) EXPECT_EQ(exit.exit, "ok");
 }
 
 TEST(RankTimeout, ComesBeforeTheLaunchersDeadline) {

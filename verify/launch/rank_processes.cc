@@ -30,6 +30,8 @@ constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
 /// deadline: the others then know at once.
 constexpr auto kStoppedPatience = std::chrono::seconds(3);
 constexpr auto kStoppedPoll = std::chrono::milliseconds(100);
+/// By how many times the deadline is put off at most for ranks that wait for a processor.
+constexpr int kStarvedTimes = 4;
 constexpr size_t kTailBytes = 2000;
 const std::string kKilled = "signal 9";
 
@@ -76,6 +78,17 @@ void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
   }
 }
 
+/// How long the rank that waited most for a processor has done so: a machine with much else to do
+/// is no hang.
+Monotonic::duration LongestWait(const std::vector<Watched>& ranks, RankProcesses& processes) {
+  Monotonic::duration longest{};
+  for (const Watched& watched : ranks) {
+    const pid_t pid = watched.ended ? -1 : processes.Pid(watched.rank);
+    if (pid >= 0) longest = std::max<Monotonic::duration>(longest, WaitForProcessor(pid));
+  }
+  return longest;
+}
+
 /// Waits for all ranks: until none makes progress for `deadline`, or, once one failed, until the
 /// others have had their time to notice. Ends those that did not end by themselves.
 void Await(std::vector<Watched>& ranks, RankProcesses& processes,
@@ -84,11 +97,13 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
   uint64_t written = 0;
   Monotonic::time_point progress = Monotonic::now();
   Monotonic::time_point give_up = Monotonic::time_point::max();
-  Monotonic::time_point look_for_stopped = Monotonic::now();
+  Monotonic::time_point look = Monotonic::now();
+  Monotonic::duration waited{}, waited_before{};  // now, and at the last progress
   for (;;) {
-    if (Monotonic::now() >= look_for_stopped) {
+    if (Monotonic::now() >= look) {
       EndStopped(ranks, processes);
-      look_for_stopped = Monotonic::now() + kStoppedPoll;
+      waited = LongestWait(ranks, processes);
+      look = Monotonic::now() + kStoppedPoll;
     }
     bool running = false;
     bool all_started = true;
@@ -112,11 +127,16 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
       }
     }
     if (!running) return;
-    if (now_written != written) progress = Monotonic::now();
+    if (now_written != written) {
+      progress = Monotonic::now();
+      waited_before = waited;
+    }
     written = now_written;
     const auto patience = all_started ? Monotonic::duration(deadline)
                                       : std::max<Monotonic::duration>(deadline, kStartAllowance);
-    if (Monotonic::now() > std::min(give_up, progress + patience)) break;
+    const auto starved =
+        std::clamp(waited - waited_before, Monotonic::duration::zero(), kStarvedTimes * patience);
+    if (Monotonic::now() > std::min(give_up, progress + patience + starved)) break;
     std::this_thread::sleep_for(kPoll);
   }
   for (Watched& watched : ranks) {
