@@ -53,6 +53,8 @@ def why_not(ways, mesh, model, options):
         return "small_models.py has a model of its own with dropout"
     if model == "batch_norm" and (options["wrapper"], options["precision"]) == ("fsdp2", "bf16"):
         return "torch's batch norm takes no weights in BF16 beside buffers in F32"
+    if model == "batch_norm" and options["wrapper"] == "accelerate":
+        return "Accelerate takes every entry of a state dict for a DTensor, which buffers are not"
     if model == "tied" and options["wrapper"] == "accelerate":
         return "Accelerate loses the ties of a model that has no tie_weights, which is a finding"
     return ways.why_not(options, axes_of(mesh))
