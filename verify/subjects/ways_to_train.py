@@ -17,6 +17,7 @@ CANNOT = {
 SHOWS = {"collectives": ["*reduce*"]}  # with DDP nothing is sharded
 RUNS = (
     "plain: 2 llama-tied-small",
+    "two_optimizers: 2 llama-tied-small optimizer=muon clip=norm",
     "averages nightly: 2 llama-tied-small batches=accumulate averages=with",
     "scaler nightly: 2 llama-tied-small wrapper=ddp scaler=skips averages=apart",
     "sharded_scaler nightly: 2 llama-tied-small wrapper=fsdp1 scaler=skips",

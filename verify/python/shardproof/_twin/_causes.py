@@ -76,16 +76,17 @@ class _Fit:
         every = [values[name].square().sum() for name in names or self._names if name in values]
         return math.sqrt(float(sum(every)))
 
-    def _error(self) -> float:
+    def _error(self, names=None) -> float:
         """How far off, of its size, a norm may be."""
-        norm = self._norm(self._of.mean)
-        return self._norm(self._bounds) / norm if norm else 0.0
+        norm = self._norm(self._of.mean, names)
+        return self._norm(self._bounds, names) / norm if norm else 0.0
 
     # ---- Clipping
 
     def _clip_names(self, clips, index):
+        """Those of other optimizers, which have steps of their own, among them."""
         several = [own[index].names for own in clips if index < len(own)]
-        return [name for name in self._names if any(name in each for each in several)]
+        return [name for name in self._of.names() if any(name in each for each in several)]
 
     def _expected_norms(self, clips) -> list:
         """Of each call of clip_grad_norm_: (names, the norm over all ranks)."""
@@ -112,7 +113,7 @@ class _Fit:
                 self.compared += seen is not None
                 if seen is None or not math.isfinite(seen):
                     continue
-                if abs(seen - norm) > 2 * (self._slack + 1e-6) * norm:
+                if abs(seen - norm) > 2 * (self._error(names) + 1e-6) * norm:
                     wrong[rank] = seen
             if wrong:
                 first = min(wrong)

@@ -2,6 +2,7 @@
 What it says of whole jobs is tried on subjects (fixtures/subjects, verify/subjects)."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -96,6 +97,18 @@ def test_a_norm_of_one_rank_alone_is_no_norm():
     wrong = dataclasses.replace(sound, norm=1.5 * norm)
     scaled = (MEAN * 0.5 / (1.5 * norm + 1e-6)).float()
     (found,), _ = judged(scaled, gradients(FIRST, SECOND), [wrong])
+    assert found["kind"] == "norm"
+
+
+def test_a_norm_covers_what_other_optimizers_step():
+    other = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    of_rank = [{"w": FIRST, "v": other}, {"w": SECOND, "v": other}]
+    expected = Gradients(of_rank, [], {"w": 1e-7, "v": 1e-7}, 2, 1.0, 2**-24)
+    norm = math.hypot(float(MEAN.norm()), 5.0)
+    scaled = (MEAN * 0.5 / (norm + 1e-6)).float()
+    assert judged(scaled, expected, [Clip(norm, 0.5, 2.0, ["w", "v"])])[0] == []
+    own = Clip(float(MEAN.norm()), 0.5, 2.0, ["w", "v"])  # of one optimizer's alone
+    (found,), _ = judged((MEAN * 0.5 / (own.norm + 1e-6)).float(), expected, [own])
     assert found["kind"] == "norm"
 
 

@@ -36,6 +36,7 @@ from ._step_events import (
 )
 
 BYTES_MAX = 1 << 30  # of a rank, on disk
+_NO_GRADIENT = "none"
 _NARROW = {"bfloat16", "float16"}
 _STAGES = {"ready", "restored", "stepped", "resumed"}
 
@@ -148,7 +149,8 @@ class StepValues:
         known = type(norm) is torch.Tensor or isinstance(norm, int | float)
         part = None if known else _part_of_norm(norm, norm_type)
         norm = float(norm) if known else None
-        self._since.append(Clip(norm, norm_max, norm_type, list(before), before, part))
+        clipped = [key for key, said in before.items() if said != _NO_GRADIENT]
+        self._since.append(Clip(norm, norm_max, norm_type, clipped, before, part))
 
     def _before_step(self, optimizer, *_):
         if innermost(optimizer) is not optimizer or not is_of_job():
@@ -235,7 +237,7 @@ class StepValues:
 def _summary(grad) -> str:
     """A rank's part of a gradient, in words."""
     if grad is None:
-        return "none"
+        return _NO_GRADIENT
     digest = _digest.digest_runs(grad, _layout.local_runs(grad.shape)).hex()
     return f"norm {float(torch.linalg.vector_norm(grad.double())):.9g}, digest {digest}"
 
