@@ -70,8 +70,10 @@ const PropertyRegistration kRegistration{{
     .tolerance =
         "u is half an ulp of 1 in the narrowest dtype of a step. Gradients: 16 times the most that "
         "rounding changes in the tensor (the twin in the subject's dtypes against F64), and "
-        "(ranks x batches + 3) u sum|g| for their reduction. Norms: twice the norm of that, and "
-        "2e-6 of the norm. What the optimizer makes of the observed gradients: 8 u (|before| + "
+        "(ranks x batches + 3) u sum|g| for their reduction; what exceeds it, as at a kink, twice "
+        "the most that 8 random shifts of the weights by an ulp move it. Norms: twice the norm of "
+        "the former, and 2e-6 of the norm. What the optimizer makes of the observed gradients: 8 u "
+        "(|before| + "
         "|after|), and 16 times the most that rounding changes in the tensor. Averages: 8 u "
         "(|before| + |after| + |weights|). Weights of losses: 1e-3. Rates of a plain schedule: "
         "1e-9 of them. Counters and orders of samples: none. Each stage starts from what was "

@@ -68,6 +68,8 @@ const std::vector<Capability>& KnownCapabilities() {
       {"keys", "says which keys were missing and which unexpected"},
       {"save", "saves a checkpoint and restores it"},
       {"train", "takes case.steps optimizer steps, and resumes from what it saves halfway"},
+      {"gradients", "steps with the gradients of case.loss, which it scales or clips at most"},
+      {"updates", "changes parameters by its optimizer alone"},
       {"rng", "restores the random number generator's state when it resumes training"},
       {"saved_files", "saves files that the verifier reads by itself"},
       {"lost_ranks",

@@ -28,12 +28,16 @@ class Between:
             and (value := self._whole(name, parts)) is not None
         }
         self._touched = {}  # by name: value after steps, state after them
-        for own in after:
+        self.anew = set()  # numbers of optimizers that were made since
+        for own, was in zip(after, before, strict=True):
             for number, stepper in enumerate(own.steppers):
                 if number not in followed:
                     continue
+                earlier = was.steppers[number].serial if number < len(was.steppers) else None
+                if earlier not in (None, stepper.serial):
+                    self.anew.add(number)
                 for name in [name for _, names in stepper.groups for name in names]:
-                    self._begin(name)
+                    self._begin(name, has_state=number not in self.anew)
 
     def _whole(self, name, parts):
         """Where copies differ, which another property says, the steps of all cannot be told."""
@@ -42,11 +46,11 @@ class Between:
             self._untold.add(name)
         return full
 
-    def _begin(self, name):
+    def _begin(self, name, has_state):
         """What no step touches is to be what it was."""
         if name in self._touched or (value := self._value_of(name)) is None:
             return
-        if (state := self._state_of(name)) is not None:
+        if (state := self._state_of(name) if has_state else {}) is not None:
             self._touched[name] = (value, state)
 
     def met(self) -> dict:

@@ -3,6 +3,8 @@ another order of summation may be from them."""
 
 import copy
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import torch
 
@@ -10,6 +12,7 @@ from .._holdings import _model
 from ._step_events import Batch
 
 FACTOR = 16  # by how much another order may round more than the one that is measured
+SHIFTS = 8  # how many times parameters are shifted by what rounding makes of them
 
 
 @dataclasses.dataclass
@@ -20,7 +23,9 @@ class Gradients:
     the sum of what backward began with, on a rank. half_ulp: of 1, in the narrowest dtype. other:
     why the subject's forward is not the twin's, or empty; drawn: whether it drew other random
     numbers. shares: how many ranks have batches of their own; 0 for all. number: how many batches
-    each rank has, if all weigh the same; else 0."""
+    each rank has, if all weigh the same; else 0. shifted: by name, how far each element of the mean
+    moves when parameters are shifted by what rounding makes of them: at a kink, as that of ReLU,
+    all at once."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -32,6 +37,7 @@ class Gradients:
     drawn: bool = False
     shares: int = 0
     number: int = 0
+    shifted: Callable[[], dict] = dict
 
     @property
     def mean(self) -> dict:
@@ -87,10 +93,27 @@ class PlainModel:
         off = _measured(of_rank, wide_of_rank)
         weights = [sum(batch.weight / scale for batch, _ in own) for own in batches]
         terms = len(batches) * max(len(own) for own in batches)
+        shifted = functools.partial(
+            self._shifted, of_rank, batches, same, buffers, scale, 2 * max(half_ulps)
+        )
         return Gradients(
             of_rank, parts, off, terms, max(weights), max(half_ulps), other, drawn,
-            shares=len(set(same)), number=_number(batches),
+            shares=len(set(same)), number=_number(batches), shifted=shifted,
         )  # fmt: skip
+
+    def _shifted(self, of_rank, batches, same, buffers, scale, unit) -> dict:
+        most, generator = {}, torch.Generator().manual_seed(0)
+        for _ in range(SHIFTS):
+            moved = {}
+            for rank, own in enumerate(batches):
+                for batch, met in own if same[rank] == rank else []:
+                    near = {name: _near(value, unit, generator) for name, value in met.items()}
+                    grads, _ = self._of_batch(batch, near, buffers[rank], scale, wide=False)
+                    _add(moved, grads, same.count(rank) / len(batches))
+            for name, value in moved.items():
+                mean = sum(own[name] for own in of_rank if name in own) / len(of_rank)
+                most[name] = torch.maximum(most.get(name, 0 * mean), (value - mean).abs())
+        return most
 
     def _of_batch(self, batch: Batch, met, buffers, scale, wide) -> tuple[dict, float]:
         """{name: F64}, and the loss. wide: computed in F64."""
@@ -126,6 +149,14 @@ class PlainModel:
             if held.kind == "parameter":
                 tensor.requires_grad_(True)
         return model
+
+
+def _near(value, unit, generator):
+    """Values that differ by `unit` of their size at most."""
+    if not value.is_floating_point():
+        return value
+    drawn = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (value.double() * (1 + unit * drawn)).to(value.dtype)
 
 
 def _number(batches) -> int:

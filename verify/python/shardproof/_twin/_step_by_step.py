@@ -16,7 +16,7 @@ from . import _batches, _clips, _followed_averages, _one_step, _schedule, _twin,
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
-from ._step_events import END, Again, Batch, Clip, Reduced, Scaled, Step, Zeroed
+from ._step_events import END, Again, Batch, Clip, OwnTerms, Reduced, Scaled, Step, Zeroed
 
 _AFTER = ("stepped", "resumed")
 
@@ -35,7 +35,10 @@ def run(case, subject, writer, folder):
         schedule = _schedule.of(plain, max((each[0].step for each in moments), default=0))
     except _twin.CannotBuild as error:
         why_not = f"gradients are not judged: {error}"
-    job = _Job(model, why_not, schedule)
+    cannot = getattr(subject, "CANNOT", {})
+    if "gradients" in cannot:
+        why_not = f"gradients are not judged: {cannot['gradients']}"
+    job = _Job(model, why_not, schedule, cannot.get("updates", ""))
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
     saved = {}  # averages of each step
@@ -149,7 +152,8 @@ class _Pending:
     events: list = dataclasses.field(default_factory=list)
     begun: dict = dataclasses.field(default_factory=dict)
     scale: float = 1.0
-    given_up: bool = False  # gradients of the last batch were zeroed, and no step has used them
+    # Optimizers whose gradients of the last batch were zeroed, and no step has used them.
+    given_up: set = dataclasses.field(default_factory=set)
 
     def take(self, number):
         """What a step of that optimizer uses."""
@@ -157,16 +161,25 @@ class _Pending:
         self.begun[number] = len(self.events)
         return self.events[first:]
 
-    def zeroed(self):
-        unused = self.events[max(self.begun.values(), default=0) :]
-        batches = [each for each, _ in unused if isinstance(each, Batch) and each.weight]
-        self.given_up = self.given_up or any(math.isfinite(each.loss) for each in batches)
-        self.events, self.begun = [], {}
+    def zeroed(self, number, every):
+        """The gradients of an optimizer, -1: of each. every: numbers of those that step."""
+        for own in every if number == -1 else [number]:
+            unused = self.events[self.begun.get(own, 0) :]
+            batches = [each for each, _ in unused if isinstance(each, Batch) and each.weight]
+            if any(math.isfinite(each.loss) for each in batches):
+                self.given_up.add(own)
+            self.begun[own] = len(self.events)
+        if all(self.begun.get(own) == len(self.events) for own in every):
+            self.events, self.begun = [], {}
 
 
 class _Job:
-    def __init__(self, model, why_not, schedule=None):
+    """why_not: why gradients are not judged. updates_by: what else changes parameters than the
+    optimizer; "" if nothing does."""
+
+    def __init__(self, model, why_not, schedule=None, updates_by=""):
         self._model, self._why_not, self._schedule = model, why_not, schedule
+        self._updates_by = updates_by
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
         self.begin_anew()
@@ -189,6 +202,8 @@ class _Job:
             stage.tell("is not judged: its optimizer is not one of torch's, or was not observed")
             return stage
         now = Between(before, after, self._followed)
+        if now.anew:
+            stage.tell("its optimizer was made anew, and began without state")
         steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
                  for own in after]  # fmt: skip
         if len({tuple(each.number for each in own) for own in steps}) > 1:
@@ -197,6 +212,9 @@ class _Job:
             return stage
         self._count(stage, before, after, steps[0])
         self._passes(stage, after)
+        if any(each.evaluates for each in steps[0]):
+            stage.tell("is not judged: its optimizer computes losses within its step")
+            return stage
         events = [list(own.since) for own in after]
         left_out = _is_scaled(after) and bool(self._followed - {each.number for each in steps[0]})
         for number, step in enumerate(steps[0]):
@@ -213,7 +231,10 @@ class _Job:
                 return stage
         for rank, own in enumerate(events):
             self._go_to_step(rank, own, now.met())
-        now.compare(stage)
+        if self._updates_by:
+            stage.tell(f"what the optimizer makes is not judged: {self._updates_by}")
+        else:
+            now.compare(stage)
         if len(steps[0]) <= len(after[0].steppers):
             weights = [[own.model for own in each] for each in (before, after)]
             _followed_averages.hold(stage, _averages(before), _averages(after), *weights)
@@ -270,9 +291,10 @@ class _Job:
             if isinstance(event, Scaled):
                 pending.scale = event.scale
             elif isinstance(event, Zeroed):
-                pending.zeroed()
+                pending.zeroed(event.number, self._followed)
             else:
-                pending.given_up = pending.given_up and not isinstance(event, Batch)
+                if isinstance(event, Batch):
+                    pending.given_up.clear()
                 pending.events.append((event, met))
 
     def _gradients(self, stage, now, before, peers, left_out):
@@ -280,10 +302,13 @@ class _Job:
         left_out: whether another optimizer leaves this step out."""
         scale = self._pending[0].scale
         events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
-        given_up = all(own.given_up for own in self._pending.values())
+        given_up = all(peers[0].number in own.given_up for own in self._pending.values())
         for own in self._pending.values():
-            own.given_up = False
+            own.given_up.discard(peers[0].number)
         if self._why_not:
+            return
+        if any(isinstance(each, OwnTerms) for own in events for each, _ in own):
+            stage.tell("gradients are not judged: terms of the job's own are added to case.loss")
             return
         batches = [
             [(each, met) for each, met in own if isinstance(each, Batch) and each.weight]

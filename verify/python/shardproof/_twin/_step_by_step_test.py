@@ -14,6 +14,7 @@ from shardproof._twin import (
     _followed_averages,
     _one_step,
     _step_by_step,
+    _step_values,
     _values,
 )
 from shardproof._twin._gradients import Gradients
@@ -141,6 +142,48 @@ def test_losses_that_make_up_no_mean(number, weight, says):
     assert bool(stage.left_out) == (says is None and number > 0)
     later, _ = judged(MEAN.float(), dataclasses.replace(mean, weight=weight), earlier=mean)
     assert later == []
+
+
+def test_a_kink_that_rounding_crosses_is_no_other_gradient():
+    off = torch.zeros(4, 3, dtype=torch.float64)
+    off[1, 2] = 0.5
+    expected = dataclasses.replace(gradients(FIRST, SECOND), shifted=lambda: {"w": off})
+    found, stage = judged((MEAN - off).float(), expected)
+    assert found == [] and "rounding the weights" in stage.left_out
+    assert judged((MEAN - 3 * off).float(), expected)[0]
+    assert judged((MEAN - off.flip(0)).float(), expected)[0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "given_up"),
+    [
+        ([0], {0}),  # those of the other are as they were
+        ([0, 1], {0, 1}),
+        ([-1], {0, 1}),
+    ],
+)
+def test_gradients_are_zeroed_by_optimizer(numbers, given_up):
+    pending = _step_by_step._Pending([(BATCH, {})])
+    for number in numbers:
+        pending.zeroed(number, {0, 1})
+    assert pending.given_up == given_up
+    assert pending.take(0) == [] and bool(pending.take(1)) == (1 not in given_up)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (lambda loss, w: loss, False),
+        (lambda loss, w: 3 * loss, False),
+        (lambda loss, w: loss + 0.1 * w.square().sum(), True),
+        (lambda loss, w: w.square().sum(), True),
+        (lambda loss, w: torch.autograd.grad(loss, w, create_graph=True)[0].sum() + loss, True),
+    ],
+)
+def test_terms_beside_a_loss_are_seen_in_the_graph(own, expected):
+    w = torch.nn.Parameter(torch.arange(3.0))
+    loss = (w * w).sum()
+    assert _step_values._has_own_terms([own(loss, w)], [loss.grad_fn]) == expected
 
 
 def test_an_optimizer_steps_alone():

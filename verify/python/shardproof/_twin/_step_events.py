@@ -70,8 +70,16 @@ class Reduced:
 
 
 @dataclasses.dataclass
+class OwnTerms:
+    """A backward began from more than a loss that was computed: the job adds terms of its own."""
+
+
+@dataclasses.dataclass
 class Zeroed:
-    """Gradients were given up, after a step or in place of one."""
+    """Gradients were given up, after a step or in place of one. number: of whose optimizer, as of a
+    Step; -1: those of a module, or of what is not observed."""
+
+    number: int = -1
 
 
 @dataclasses.dataclass
@@ -87,20 +95,23 @@ class Again:
 class Step:
     """An optimizer is about to step. number: among those that are observed. options: of each group.
     grads: by name, None where there is none; only of what requires one. own: other attributes of
-    the optimizer that are plain values."""
+    the optimizer that are plain values. evaluates: whether it computes losses within its step, in a
+    way that is not known."""
 
     number: int
     options: list
     grads: dict
     own: dict
+    evaluates: bool = False
 
 
 @dataclasses.dataclass
 class Stepper:
-    """An optimizer. groups: (options, names)."""
+    """An optimizer. groups: (options, names). serial: tells it from one that was made anew."""
 
     kind: type
     groups: list
+    serial: int = 0
 
 
 @dataclasses.dataclass

@@ -7,7 +7,9 @@ listened to in torch. Only tensors of this rank are copied, and no collective is
 
 import dataclasses
 import functools
+import itertools
 import pathlib
+import weakref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -27,6 +29,7 @@ from ._step_events import (
     Batch,
     Clip,
     Moment,
+    OwnTerms,
     Part,
     Reduced,
     Scaled,
@@ -52,6 +55,9 @@ class StepValues:
         self._last = {}  # the model's parts when it was observed last
         self._passes = _passes.Passes()
         self._terms = 0  # of the loss that is being computed
+        self._losses = []  # graph nodes of those since the last observation
+        self._serials = weakref.WeakKeyDictionary()  # of optimizers, counted from 1
+        self._count_serials = itertools.count(1)
 
     def listen(self):
         import torch.distributed.fsdp
@@ -59,6 +65,7 @@ class StepValues:
 
         Case.watched = self._watch_loss
         register_optimizer_step_pre_hook(self._before_step)
+        _hooks.listen(torch.autograd, "backward", before=self._begins)
         _hooks.listen(torch.optim.Optimizer, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.utils.data.DistributedSampler, "__iter__", after=self._passes_again)
@@ -119,17 +126,26 @@ class StepValues:
                 batch.weight += float(grad)
 
             loss.register_hook(begun)
+            self._losses.append(loss.grad_fn)
         self._since.append(batch)
         return loss
+
+    def _begins(self, arguments, named):
+        roots = arguments[0] if arguments else named["tensors"]
+        roots = [roots] if isinstance(roots, torch.Tensor) else list(roots)
+        # Within another backward, that of a part that is computed anew begins.
+        if torch._C._current_graph_task_id() == -1 and _has_own_terms(roots, self._losses):
+            self._since.append(OwnTerms())
 
     def _averaged_over(self, result, given, arguments, named):
         targets = arguments[1] if len(arguments) > 1 else named.get("target")
         if named.get("reduction", "mean") == "mean" and not targets.is_floating_point():
             self._terms += int((targets != named.get("ignore_index", -100)).sum())
 
-    def _zeroed(self, *_):
-        if not self._since or not isinstance(self._since[-1], Zeroed):
-            self._since.append(Zeroed())
+    def _zeroed(self, result, given, arguments, named):
+        zeroed = Zeroed(id(arguments[0]))
+        if not self._since or self._since[-1] != zeroed:
+            self._since.append(zeroed)
 
     def _scaled(self, result, given, arguments, named):
         self._since.append(Scaled(float(arguments[0].get_scale())))
@@ -152,17 +168,34 @@ class StepValues:
         clipped = [key for key, said in before.items() if said != _NO_GRADIENT]
         self._since.append(Clip(norm, norm_max, norm_type, clipped, before, part))
 
-    def _before_step(self, optimizer, *_):
+    def _before_step(self, optimizer, arguments, named):
         if innermost(optimizer) is not optimizer or not is_of_job():
-            return
+            return None
         self._passes.stepped()
+        closure = arguments[1] if len(arguments) > 1 else named.get("closure")
+        if closure is None or not type(optimizer).__module__.startswith("torch.optim."):
+            self._steps(optimizer, evaluates=closure is not None)
+            return None
+        if isinstance(optimizer, torch.optim.LBFGS):  # which evaluates it many times
+            self._steps(optimizer, evaluates=True)
+            return None
+
+        def evaluated():
+            with torch.enable_grad():
+                loss = closure()
+            self._steps(optimizer)
+            return loss
+
+        return arguments[:1], {**named, "closure": evaluated}
+
+    def _steps(self, optimizer, evaluates=False):
         grads = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 grads[id(parameter)] = (parameter, _local(parameter.grad))
         options = [_options(group) for group in optimizer.param_groups]
         own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
-        self._since.append(Step(id(optimizer), options, grads, own))
+        self._since.append(Step(id(optimizer), options, grads, own, evaluates))
 
     # ---- What is written
 
@@ -213,14 +246,22 @@ class StepValues:
             stage, step,
             {held.name: _part(held) for held in read.tensors if held.local is not None},
             _state(read, optimizer, rank), _copies(read, optimizer),
-            [Stepper(type(each), _groups(each, owners)) for each in steppers],
+            [
+                Stepper(type(each), _groups(each, owners), self._serial_of(each))
+                for each in steppers
+            ],
             [_by_name(each, owners, numbers, read) for each in self._since],
         )  # fmt: skip
-        self._since, self._last = [], moment.model
+        self._since, self._losses, self._last = [], [], moment.model
         if stage == "restored":
             self._passes = _passes.Passes()
         moment.averages = _averages(averages, moment.model)
         self._write(moment)
+
+    def _serial_of(self, optimizer):
+        if optimizer not in self._serials:
+            self._serials[optimizer] = next(self._count_serials)
+        return self._serials[optimizer]
 
     def _write(self, moment):
         if self._count < 0:
@@ -232,6 +273,22 @@ class StepValues:
             return
         torch.save(moment, self._folder / f"{self._count:06}.pt")
         self._count += 1
+
+
+def _has_own_terms(roots, losses) -> bool:
+    """Whether a gradient comes to a leaf from roots by another way than through one of the losses,
+    which are nodes of the graph."""
+    seen = set(losses)
+    nodes = [root.grad_fn for root in roots]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            return True
+        nodes += [each for each, _ in node.next_functions]
+    return False
 
 
 def _summary(grad) -> str:
@@ -384,6 +441,8 @@ def _by_name(event, owners, numbers, read):
     if isinstance(event, Clip):
         named = [name for key in event.names for name, *_ in owners.get(key, [])]
         return dataclasses.replace(event, names=named, before={})
+    if isinstance(event, Zeroed):
+        return Zeroed(numbers.get(event.number, -1))
     if not isinstance(event, Step):
         return event
     grads, own = {}, {id(held.owner) for held in read.tensors}
