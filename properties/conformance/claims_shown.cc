@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "verify/case/axes.h"
@@ -41,6 +42,16 @@ std::set<std::string> CollectivesIn(const PhaseEvidence& phase) {
   return ops;
 }
 
+/// What was observed, as `saved` or `saved.state_dict`; `loaded.keys`: missing and unexpected ones.
+std::set<std::string> StagesIn(const PhaseEvidence& phase) {
+  std::set<std::string> keys;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) keys.insert(record.Key());
+    if (rank.keys) keys.insert("loaded.keys");
+  }
+  return keys;
+}
+
 bool Matches(const std::string& pattern, const std::set<std::string>& seen) {
   return std::any_of(seen.begin(), seen.end(), [&](const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
@@ -52,27 +63,41 @@ class ClaimsCheck {
   ClaimsCheck(const Evidence& evidence, const PhaseEvidence& values, Judgement& judgement)
       : evidence_(evidence), values_(values), judgement_(judgement) {
     for (const PhaseEvidence& phase : evidence.phases) {
-      for (const std::string& op : CollectivesIn(phase)) collectives_.insert(op);
+      collectives_.merge(CollectivesIn(phase));
+      stages_.merge(StagesIn(phase));
       files_.insert(phase.saved_files.begin(), phase.saved_files.end());
+      if (phase.ranks.empty()) continue;
+      trains_ = trains_ || phase.facts().trains;
+      ended_well_ = ended_well_ && AllEndedWell(phase) && !WasStruck(phase);
     }
   }
 
   void Run() {
     const bool is_alone = values_.WorldSize() == 1;
     for (const auto& [what, claims] : evidence_.shows) {
-      const bool needs_others = what != "files";
+      const bool needs_others = what == "placements" || what == "collectives";
       if (is_alone && needs_others) continue;  // one rank shards nothing and sends nothing
       if (what == "collectives" && evidence_.WhyCannot("collectives")) continue;
       if (what == "files" && evidence_.WhyCannot("save")) continue;
-      for (const std::string& claim : claims) Check(what, claim);
+      for (const std::string& claim : claims) {
+        if (what != "stages" || IsDue(claim)) Check(what, claim);
+      }
     }
   }
 
  private:
+  /// Whether the job came to where a stage is: to its end, and to steps if it was to take any.
+  bool IsDue(const std::string& key) const {
+    if (!ended_well_) return false;
+    const std::optional<Stage> stage = FindStage(key.substr(0, key.find_first_of("@.")));
+    return !stage || !FactsOf(*stage).is_step || trains_;
+  }
+
   void Check(const std::string& what, const std::string& claim) {
     judgement_.Compared();
     const std::set<std::string>& seen = what == "placements" ? placements_
                                         : what == "files"    ? files_
+                                        : what == "stages"   ? stages_
                                                              : collectives_;
     if (Matches(claim, seen)) return;
     Finding finding = FindingAt(
@@ -89,6 +114,9 @@ class ClaimsCheck {
   const std::set<std::string> placements_ = PlacementsIn(values_);
   std::set<std::string> collectives_;
   std::set<std::string> files_;
+  std::set<std::string> stages_;
+  bool trains_ = false;
+  bool ended_well_ = true;
 };
 
 bool IsDivided(const TensorDescriptor& descriptor) {
@@ -169,18 +197,21 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, Judgeme
   }
 }
 
-/// Every placement, collective and file that the subject's SHOWS names was seen: the placements
-/// on tensors at `ready`, the collectives in any phase, the files (patterns) in a checkpoint
-/// that it left. So a subject that does not run what it is named after is told. A mesh that was
-/// asked for by its axes has replicas along `dp_replicate`, and, of a subject without SHOWS,
-/// divides something, if its axes are of that kind.
+/// Every placement, collective, file and stage that the subject's SHOWS names was seen: the
+/// placements on tensors at `ready`, the collectives and stages in any phase, the files (patterns)
+/// in a checkpoint that it left. So a subject that does not run what it is named after, or leaves
+/// out what it promises to observe, is told. A mesh that was asked for by its axes has replicas
+/// along `dp_replicate`, and, of a subject that says nothing but stages, divides something, if its
+/// axes are of that kind.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* ran = evidence.Phase(Phase::kValues);
   if (ran != nullptr && !ran->ranks.empty()) CheckReplicas(evidence, *ran, judgement);
-  if (evidence.shows.empty()) {
+  // Stages say nothing of how it shards.
+  if (std::all_of(evidence.shows.begin(), evidence.shows.end(),
+                  [](const auto& shown) { return shown.first == "stages"; })) {
     CheckMesh(evidence, judgement);
-    return;
   }
+  if (evidence.shows.empty()) return;
   const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
   if (!StageToJudge(*values, Stage::kReady, judgement)) return;
@@ -190,12 +221,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "conformance.claims_shown",
-    .claim = "The subject's placements, collectives and files show what it declares to do.",
-    .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
+    .claim = "The subject's placements, collectives, files and stages show what it declares to do.",
+    .reads = {{{Phase::kValues}, {Stage::kReady}},
+              {EveryPhase(), {}, "collectives, saved files, stages"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
     .killed_by = {"subject.claims_to_shard", "subject.claims_dcp", "subject.ignores_its_mesh",
-                  "subject.shards_its_replicas"},
+                  "subject.shards_its_replicas", "subject.state_dict_promised"},
     .check = Check,
     .only_subjects = true,
 }};

@@ -153,6 +153,8 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
   findings.Report(judgement);
   // What a resume loads is its own checkpoint, whose keys are judged by checkpoint.round_trip.
   if (any) return;
+  judgement.Compared();
+  if (keys.missing.empty() && keys.unexpected.empty() && !IsReference(evidence)) return;
   const char* what = "no rank reported both its missing and its unexpected keys";
   if (IsReference(evidence) && AllEndedWell(phase)) {  // a subject may say what it cannot
     judgement.Found(FindingAt(phase, Stage::kLoaded, "", "unreported", {}, what));
@@ -256,8 +258,8 @@ void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Jud
 }
 
 /// The model's tensors are those it declares; the keys that the pipeline reports as missing and
-/// unexpected are those that are; none is that the case does not allow; tied names have one
-/// value in the checkpoint.
+/// unexpected are those that are (a subject that reports none conceals none, where none is); none
+/// is that the case does not allow; tied names have one value in the checkpoint.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!evidence.oracle.source.error.empty()) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);

@@ -392,6 +392,20 @@ TEST(KeysMatchTest, JudgesInputReportsAndModel) {
   EXPECT_EQ(OnlyFinding(JudgeOne(concealed.evidence, "loading.keys_match")).kind, "concealed");
   EXPECT_EQ(OnlyFinding(JudgeOne(concealed.evidence, "loading.keys_match")).facts.keys, "missing");
 
+  // What a subject says nothing of is concealed only if there is something to say.
+  SoundEvidence silent;
+  silent.evidence.test_case.subject = "mine";
+  for (PhaseEvidence& phase : silent.evidence.phases) {
+    for (RankEvidence& rank : phase.ranks) rank.keys.reset();
+  }
+  const auto verdict_of = [](const SoundEvidence& sound) {
+    return JudgeOne(sound.evidence, "loading.keys_match").judgement.verdict();
+  };
+  EXPECT_EQ(verdict_of(silent), Verdict::kInconclusive);
+  OracleRecord& oracle = silent.evidence.oracle;
+  oracle.source.tensors["lost"] = oracle.missing.at("lost");
+  EXPECT_EQ(verdict_of(silent), Verdict::kPass);
+
   SoundEvidence legacy;
   FileTensor old = legacy.evidence.oracle.source.tensors["norm"];
   old.name = "model.rotary_emb.inv_freq";

@@ -14,7 +14,7 @@ import sys
 
 _HELPERS = "shardproof.subjects"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_SHOWABLE = {"placements", "collectives", "files"}
+_SHOWABLE = {"placements", "collectives", "files", "stages"}
 
 
 class NoSubject(Exception):
