@@ -5,7 +5,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
@@ -13,27 +12,26 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 
-def state_of(case, model, optimizer, options=None):
+def state_of(case, model, optimizer):
     if optimizer is None:
-        return {"model": get_model_state_dict(model, options=options)}
-    of_model, of_optimizer = get_state_dict(model, optimizer, options=options)
+        return {"model": get_model_state_dict(model)}
+    of_model, of_optimizer = get_state_dict(model, optimizer)
     state = {"model": of_model, "optimizer": of_optimizer}
     if not case.resumes:  # on another mesh there are other ranks, with streams of their own
         state[f"rng_{case.rank}"] = torch.get_rng_state()
     return state
 
 
-def save(case, model, optimizer=None, how="dcp", options=None):
-    """how: "dcp", or "async"; then it returns a function that waits."""
-    state = state_of(case, model, optimizer, options)
+def save(case, model, optimizer=None, how="dcp"):
+    """how: "dcp", or "async"; then it returns a function that waits. Either ends with a collective
+    of all ranks, after rank 0 has written the metadata."""
+    state = state_of(case, model, optimizer)
     if how == "async":
         # In the background it makes collectives of its own: on the default group they would meet
         # those of the training that goes on.
-        group = dist.new_group(backend="gloo")
-        future = dcp.async_save(state, checkpoint_id=case.save_to, process_group=group)
-        return lambda: (future.result(), dist.barrier())
+        group = dist.new_group()
+        return dcp.async_save(state, checkpoint_id=case.save_to, process_group=group).result
     dcp.save(state, checkpoint_id=case.save_to)
-    dist.barrier()
     return None
 
 
@@ -42,7 +40,7 @@ def restore(case, model, optimizer=None):
     state = state_of(case, model, optimizer)
     dcp.load(state, checkpoint_id=case.save_to)
     if optimizer is None:
-        set_model_state_dict(model, state["model"], options=StateDictOptions(strict=False))
+        set_model_state_dict(model, state["model"])
         return
     set_state_dict(
         model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]

@@ -13,7 +13,11 @@ CANNOT = {
     "host_bound": "every rank holds the whole model",
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
-SHOWS = {"collectives": ["broadcast"], "files": ["model.safetensors"]}
+SHOWS = {
+    "collectives": ["broadcast"],
+    "files": ["model.safetensors"],
+    "stages": ["built", "loaded.keys", "saved.state_dict", "resumed@*.optimizer"],
+}
 READS = "rank 0"
 RUNS = (
     "on_1 nightly: 1 qwen3-small",

@@ -20,6 +20,7 @@ SHOWS = {
     "placements": ["flat_shard"],
     "collectives": ["broadcast", "gather", "scatter"],
     "files": [".metadata", "*.distcp"],
+    "stages": ["built", "loaded.keys", "resumed@*.optimizer"],
 }
 READS = "rank 0"
 RUNS = (
@@ -34,7 +35,7 @@ OPTIONS = {"mixed_precision": ["no", "bf16"]}
 
 def wrap(case, model):
     layers = getattr(getattr(model, "model", model), "layers", None)
-    policy = ModuleWrapPolicy({type(layers[0])}) if layers is not None and len(layers) else None
+    policy = ModuleWrapPolicy({type(layers[0])}) if layers else None
     hybrid = len(case.mesh) > 1  # a 2-D mesh says shard within the last axis, replicate across
     strategy = ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD
     mixed = None

@@ -16,6 +16,7 @@ SHOWS = {
     "placements": ["shard"],
     "collectives": ["broadcast"],
     "files": ["pytorch_model_fsdp_0", "optimizer_0", "random_states_*.pkl"],
+    "stages": ["built", "loaded", "loaded.keys", "resumed@*.optimizer"],
 }
 NEEDS = "transformers"
 RUNS = (
@@ -34,9 +35,9 @@ def run(case, observe):
 
     def load(observe):
         model, missing, unexpected = source.loaded(case)
-        observe("built", model=model, content=fsdp2.content(model))
-        if case.rank == 0 or not efficient:
-            observe("loaded", model=model, missing=missing, unexpected=unexpected)
+        content = fsdp2.content(model)
+        observe("built", model=model, content=content)
+        observe("loaded", model=model, content=content, missing=missing, unexpected=unexpected)
         return fsdp2.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
     job.run(case, observe, load, fsdp2.save, lambda: fsdp2.restore(*load(job.unseen)))

@@ -36,7 +36,7 @@ def build_of(case):
 def job_of(case):
     """The wrapped model, and the optimizers that step it."""
     case.build = build_of(case)
-    case.options |= {"load": "broadcast", "strict": "no", "cpu_offload": "no"}
+    case.options["load"] = "broadcast"
     case.options["mixed_precision"] = "bf16" if case.options["precision"] == "bf16" else "no"
     wrapper, kind = case.options["wrapper"], case.options["optimizer"]
     if wrapper.startswith("accelerate"):

@@ -7,7 +7,6 @@ looked at.
 
 import torch
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
 
 class AccelerateFsdp2:
@@ -51,8 +50,7 @@ class AccelerateFsdp2:
         """
         self.accelerator.free_memory()
         model, optimizer = self.accelerator.prepare(model, optimizer)
-        parameters = list(model.parameters())
-        if not isinstance(model, FSDPModule) or not any(isinstance(p, DTensor) for p in parameters):
+        if not isinstance(model, FSDPModule):
             raise RuntimeError(f"Accelerate prepared a {type(model).__name__}, which is not FSDP2")
         if not hasattr(optimizer, "accelerator_state"):
             raise RuntimeError(f"Accelerate left the optimizer as {type(optimizer).__name__}")

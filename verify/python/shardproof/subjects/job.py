@@ -1,5 +1,7 @@
 """How a job loads, trains, saves halfway and resumes, whatever framework does each of these."""
 
+import functools
+
 
 def unseen(*_, **__):
     """Stands in for `observe` where a model is only a means."""
@@ -13,10 +15,12 @@ def run(case, observe, load, save=None, restore=None, take_step=None):
     step): one step; if left out, the case's loss, optimizer.step() and zero_grad().
     """
     if case.resumes:
-        return observe("restored", **_both(restore()), step=_step(case))
+        model, optimizer = restore()
+        return observe("restored", model=model, optimizer=optimizer, step=_step(case))
     model, optimizer = load(unseen if case.steps else observe)
     observe("ready", model=model, optimizer=optimizer)
-    take_step = take_step or (lambda *words: step_of(case, *words))
+    if take_step is None:
+        take_step = functools.partial(step_of, case)
     for step in range(1, case.steps + 1):
         take_step(model, optimizer, step)
         observe("stepped", model=model, optimizer=optimizer, step=step)
@@ -42,10 +46,6 @@ def step_of(case, model, optimizer, step):
     case.loss(model, step).backward()
     optimizer.step()
     optimizer.zero_grad()
-
-
-def _both(made):
-    return dict(zip(("model", "optimizer"), made, strict=True))
 
 
 def _step(case):
