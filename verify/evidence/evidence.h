@@ -450,9 +450,8 @@ struct Evidence {
   Case test_case;
   /// What the subject said, before it ran, that it cannot do: capability -> why.
   std::map<std::string, std::string> cannot;
-  /// What it said must be seen if it really does what it is for: "placements", "collectives" or
-  /// "files"
-  /// -> their names.
+  /// What it said must be seen if it really does what it is for: "placements", "collectives",
+  /// "files" or "stages" -> their names.
   std::map<std::string, std::vector<std::string>> shows;
   bool mesh_is_asked = false;  ///< by name, not only a number of ranks
   bool is_quick = false;       ///< only the first phase was to run
