@@ -6,10 +6,11 @@
     mutants.py document TORCH CASES SEED < RESULTS
     mutants.py score KILLED_MIN NAMED_MIN [FLOOR.toml] < RESULTS
 
-`judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive;
-by which properties, or else why; in which step, and where of it. The case that shows it goes to
-CASE.json. A run that cannot pass, of an injected fault, is held against what was left without a
-patch.
+`judge` reads what `shardproof verify` left, and prints three lines: pass, named (by a property),
+weak (caught by nothing that says what is wrong) or inconclusive; by which properties, or else why;
+in which step, and where of it. Of several cases that one counts that says most. The case that shows
+it goes to CASE.json. A run that cannot pass, of an injected fault, is held against what was left
+without a patch.
 `unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which
 tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
@@ -27,7 +28,10 @@ import tomllib
 from pathlib import Path
 
 FAIL = 3  # Verdict::kFail
+ENDED = (124, 137)  # by `timeout`
 SHOWN_MAX = 4
+# Says of a rank only that it refused, crashed or did not end.
+WEAKER = "fault.every_rank_finishes"
 
 
 def properties_of(ids):
@@ -46,22 +50,34 @@ def of_case(document):
     return "inconclusive", (reasons or ["no reason given"])[0], document["case"]
 
 
-def of_generated(document):
-    """Of a run of generated cases. One that took its process along, or did not end, was not judged:
-    the clean checkout does not do that."""
-    failures = document["summary"]["failures"] + document["summary"]["unclear"]
-    failures.sort(key=lambda one: one["outcome"]["verdict"] != FAIL)
-    if not failures:
-        return "inconclusive", document["reason"] or "no case that did not pass was kept", None
-    outcome = failures[0]["outcome"]
-    reason = outcome["reason"]
+def of_failed(failure):
+    """Of one generated case. One that took its process along, or did not end, was not judged: the
+    clean checkout does not do that."""
+    outcome = failure["outcome"]
     if outcome["findings"]:
-        return "caught", properties_of(one[0] for one in outcome["findings"]), failures[0]
+        return "caught", properties_of(one[0] for one in outcome["findings"])
     if outcome["exit"] == "hang":
-        return "caught", f"hang ({reason})", failures[0]
+        return "caught", f"hang ({outcome['reason']})"
     if outcome["exit"]:
-        return "caught", f"crash ({outcome['exit']})", failures[0]
-    return "inconclusive", reason, failures[0]
+        return "caught", f"crash ({outcome['exit']})"
+    return "inconclusive", outcome["reason"]
+
+
+def of_generated(document):
+    """Of a run of generated cases, by that which says most. The first few that failed are kept; the
+    counts by property tell of all."""
+    summary = document["summary"]
+    failures = summary["failures"] + summary["unclear"]
+    if not failures:
+        return None
+    failures.sort(key=lambda one: (not is_named(of_failed(one)[1]),
+                                   one["outcome"]["verdict"] != FAIL))  # fmt: skip
+    verdict, by = of_failed(failures[0])
+    tallies = summary.get("properties", {})
+    counted = [one for one in tallies if tallies[one]["failed"] and one != WEAKER]
+    if counted and not is_named(by):
+        return "caught", properties_of(counted), None
+    return verdict, by, failures[0]
 
 
 def of_fault(document, unpatched):
@@ -94,29 +110,33 @@ def read(path):
         return None
 
 
+def how_it_ended(code):
+    if code in ENDED:
+        return "caught", "hang (the command did not end)"
+    if code > 128:
+        return "caught", f"crash (signal {code - 128} of the command)"
+    return "inconclusive", f"exit code {code}"
+
+
 def judge(result, exit_code, step, case_files, cases, unpatched=None):
     """(verdict, by, where, the case or None)."""
     code = int(exit_code)
     if code == 0 and not unpatched:
         return "pass", "", step, None
-    if code in (124, 137):
-        return "caught", "hang (the command did not end)", step, None
     document = read(result)
-    if document and unpatched:
-        verdict, by, case = of_fault(document, read(unpatched))
-        return verdict, by, step, case
     if document and "summary" in document:
-        verdict, by, failure = of_generated(document)
-        if failure:
-            if step != "simulated":
-                cases = "20"
+        found = of_generated(document)
+        # One that had to be ended may have left what says more than that.
+        if found and (code not in ENDED or is_named(found[1])):
+            verdict, by, failure = found
+            if not failure:
+                return verdict, by, step, None
+            cases = cases if step == "simulated" else "20"
             return verdict, by, f"{step}, {place_of(failure, case_files, cases)}", failure["case"]
-    elif document:
-        verdict, by, case = of_case(document)
+    elif document and code not in ENDED:
+        verdict, by, case = of_fault(document, read(unpatched)) if unpatched else of_case(document)
         return verdict, by, step, case
-    if code > 128:
-        return "caught", f"crash (signal {code - 128} of the command)", step, None
-    return "inconclusive", f"exit code {code}", step, None
+    return *how_it_ended(code), step, None
 
 
 def of_unit(log, exit_code):
@@ -124,7 +144,7 @@ def of_unit(log, exit_code):
     code = int(exit_code)
     if code == 0:
         return "pass", ""
-    if code in (124, 137):
+    if code in ENDED:
         return "caught", "unit: hang (the tests did not end)"
     failed = re.findall(r"^\[  FAILED  \] (\w[\w/]*\.\w[\w/]*)", log, re.MULTILINE)
     if failed:
@@ -137,7 +157,8 @@ def of_unit(log, exit_code):
 
 def is_named(by):
     """Whether a property says what is wrong, and not only that a rank refused or did not end."""
-    return bool(re.match(r"(other findings of )?\w+\.", by)) and by != "fault.every_rank_finishes"
+    ids = by.removeprefix("other findings of ")
+    return bool(re.match(r"\w+[.]\w", ids)) and ids != WEAKER
 
 
 def counts_of(patches):
@@ -186,7 +207,9 @@ def main(command, *arguments):
     if command == "judge":
         of_run, case_path, unpatched = arguments[:5], arguments[5], arguments[6:]
         *texts, case = judge(*of_run, *unpatched)
-        if case and texts[0] == "caught":
+        if texts[0] == "caught":
+            texts[0] = "named" if is_named(texts[1]) else "weak"
+        if case and texts[0] in ("named", "weak"):
             Path(case_path).write_text(json.dumps(case, indent=1) + "\n", encoding="utf-8")
         for text in texts:
             print(" ".join(text.split()))

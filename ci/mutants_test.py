@@ -79,6 +79,70 @@ def test_a_failure_comes_before_what_was_not_judged(judged):
     assert judged(document, "1")[:2] == ("caught", "p.x")
 
 
+WEAK = {"findings": [[mutants.WEAKER, 1]]}
+
+
+def several(failures=(), unclear=(), properties=None):
+    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "exit": ""}
+    of = [
+        [{**CASES, "outcome": common | {"index": i} | one} for i, one in enumerate(each)]
+        for each in (failures, unclear)
+    ]
+    return {
+        "summary": {"failures": of[0], "unclear": of[1], "properties": properties or {}},
+        "reason": "",
+    }
+
+
+def test_of_several_cases_that_counts_which_says_most(judged):
+    named = {"findings": [[mutants.WEAKER, 1], ["loading.a", 2]]}
+    verdict, by, where, _ = judged(several([WEAK, WEAK, named], [{"exit": "signal 6"}]), "1")
+    assert (verdict, by) == ("caught", f"{mutants.WEAKER}, loading.a")
+    assert where == "simulated, first in case 2 of 400"
+    # Where nothing is named, a rank that did not finish says more than a command that was lost.
+    assert judged(several([WEAK], [{"exit": "signal 6"}]), "1")[1] == mutants.WEAKER
+
+
+def test_a_case_that_was_counted_and_not_kept_counts(judged):
+    tallies = {
+        mutants.WEAKER: {"failed": 30},
+        "loading.a": {"failed": 0},
+        "memory.b": {"failed": 1},
+    }
+    assert judged(several([WEAK] * 20, properties=tallies), "1")[:2] == ("caught", "memory.b")
+
+
+def test_what_had_to_be_ended_counts_for_what_it_had_named(judged):
+    named = {"findings": [["loading.a", 1]]}
+    assert judged(several([WEAK, named]), "124")[1] == "loading.a"
+    assert judged(several([WEAK]), "124")[1] == "hang (the command did not end)"
+
+
+@pytest.mark.parametrize(
+    ("by", "is_named"),
+    [
+        ("sharding.shards_tile, loading.all_defined", True),
+        ("other findings of fault.nothing_leaks", True),
+        (f"{mutants.WEAKER}, memory.host_peak", True),
+        (mutants.WEAKER, False),
+        (f"other findings of {mutants.WEAKER}", False),
+        ("crash (signal 11)", False),
+        ("hang (no end within 9.5 s)", False),
+        ("unit Digest.OfNothing", False),
+        ("unit: crash (signal 6)", False),
+    ],
+)
+def test_what_is_named(by, is_named, tmp_path, capsys):
+    assert mutants.is_named(by) == is_named
+    findings = [] if "(" in by or "unit" in by else by.split(", ")
+    if not findings or by.startswith("other"):
+        return
+    (tmp_path / "r.json").write_text(json.dumps(of_one(*findings)))
+    mutants.main("judge", str(tmp_path / "r.json"), "1", "models", "", "", str(tmp_path / "c.json"))
+    assert capsys.readouterr().out.split("\n")[0] == ("named" if is_named else "weak")
+    assert json.loads((tmp_path / "c.json").read_text()) == {"seed": 1}
+
+
 def test_one_case(judged):
     assert judged(of_one("memory.peak"), "1")[:2] == ("caught", "memory.peak")
     inconclusive = {"verdict": "inconclusive", "reason": "no cgroup"}
@@ -147,13 +211,13 @@ def test_score_counts_what_was_judged_and_what_a_property_names():
         {"verdict": "no build", "by": ""},
         {"verdict": "survived", "by": ""},
     ]
-    assert mutants.counts_of(patches) == (8, 5, 2)
-    assert mutants.score(patches, (62, 25)) == (
-        "62.5 % caught (at least 62), 25.0 % by a property (at least 25) of 8",
+    assert mutants.counts_of(patches) == (8, 5, 1)
+    assert mutants.score(patches, (62, 12)) == (
+        "62.5 % caught (at least 62), 12.5 % by a property (at least 12) of 8",
         True,
     )
-    assert not mutants.score(patches, (63, 25))[1]
-    assert not mutants.score(patches, (62, 26))[1]
+    assert not mutants.score(patches, (63, 12))[1]
+    assert not mutants.score(patches, (62, 13))[1]
 
 
 def test_a_score_has_fallen_if_chance_does_not_explain_it():
