@@ -8,6 +8,7 @@ shardproof.check(engine, against=shardproof.Manifest.from_json(text))    # what 
 shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
 """
 
+import importlib
 import importlib.util
 import sys
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ __all__ = [
     "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "Scaled", "SealingWriter", "check",
     "digests", "observe", "seal",
 ]  # fmt: skip
+_HOMES = {
+    "Manifest": "._stored._manifest", "Scaled": "._syncs._scaled",
+    "SealingWriter": "._syncs._sealing_writer", "digests": "._checking._taken",
+    "observe": "._observing._script", "seal": "._syncs._seal",
+}  # fmt: skip
 __version__ = "0.1.0"
 
 
@@ -39,15 +45,5 @@ def __getattr__(name):
             f"{sys.executable} -m pip install torch",
             name="torch",
         )
-    if name == "SealingWriter":  # of DCP, which takes its time
-        from ._syncs._sealing_writer import SealingWriter
-
-        return SealingWriter
-    from ._checking import _check, _taken
-    from ._observing import _script
-    from ._stored import _manifest
-    from ._syncs import _scaled, _seal
-
-    modules = {"Manifest": _manifest, "Scaled": _scaled, "digests": _taken, "observe": _script,
-               "seal": _seal}  # fmt: skip
-    return getattr(modules.get(name, _check), name)
+    home = _HOMES.get(name, "._checking._check")
+    return getattr(importlib.import_module(home, __name__), name)

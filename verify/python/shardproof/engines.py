@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ._holdings._groups import Shard, world
+from ._holdings._groups import world
 from ._syncs._scaled import Scaled
 
 __all__ = ["FP8_BLOCKS", "FP8_ROWS", "FP8_TENSOR", "INT8_ROWS", "MXFP4", "sglang", "vllm"]
@@ -83,11 +83,7 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
         raise ValueError(f"tp is {tp}: expected a divisor of the {size} ranks")
     shapes = {name: value.shape for name, value in model.named_parameters()}
     _refuse_fitted(shapes)
-    layout = {
-        pattern: {"tp": Shard(dim)}
-        for pattern, dim in _DIM_OF.items()
-        if tp > 1 and any(_is_cut(name, shapes) for name in fnmatch.filter(shapes, pattern))
-    }
+    layout = _layout(shapes) if tp > 1 else {}
     mesh = {
         "dp": [list(range(at, size, tp)) for at in range(tp)],
         "tp": [list(range(at, at + tp)) for at in range(0, size, tp)],
@@ -95,6 +91,16 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     rules = (*_RULES, *_qkv(tp, config), *(_PACKED if packed else _SINGLE))
     rules = [rule.replace("TP", str(tp)) for rule in rules]
     return {"map": rules, "layout": layout, "mesh": mesh, "config": config}
+
+
+def _layout(shapes):
+    from torch.distributed.tensor import Shard  # takes seconds, unless the engine has it already
+
+    return {
+        pattern: {"tp": Shard(dim)}
+        for pattern, dim in _DIM_OF.items()
+        if any(_is_cut(name, shapes) for name in fnmatch.filter(shapes, pattern))
+    }
 
 
 def _refuse_fitted(names):

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 import torch.distributed as dist
 
 from .._mesh import LaidOver, divided, rest_of
+from . import _dtensor
 from ._layout import Placement
 
 try:
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Replicate, Shard
 except ImportError:  # a build without distributed
-    DeviceMesh = Replicate = Shard = None
+    DeviceMesh = None
 
 # Along these axes of a mesh ranks hold other tensors, under other names.
 STAGES = ("pp",)
@@ -454,7 +454,7 @@ class Statement:
     def _cuts(self, pattern, value):
         if isinstance(value, str) and value == "local":
             return "local"
-        if Shard is not None and isinstance(value, Shard) and self.axes is not None:
+        if _dtensor.is_a("Shard", value) and self.axes is not None:
             cut = [axis for axis in self.axes.names if axis not in STAGES]
             value = {"tp" if "tp" in cut else cut[0]: value} if len(cut) == 1 or "tp" in cut else {}
         if not isinstance(value, Mapping) or not value:
@@ -468,9 +468,9 @@ class Statement:
         self.axes.view(value)
         for axis, each in value.items():
             self.axes.group(axis)
-            if isinstance(each, Shard):
+            if _dtensor.is_a("Shard", each):
                 cuts[axis] = Placement("shard", each.dim)
-            elif not isinstance(each, Replicate):
+            elif not _dtensor.is_a("Replicate", each):
                 raise ValueError(
                     f"layout[{pattern!r}]: expected Shard(dim) on axis {axis}, found {each!r}"
                 )

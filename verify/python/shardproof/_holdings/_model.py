@@ -5,12 +5,12 @@ import dataclasses
 import torch
 from torch import nn
 
-from . import _deepspeed, _fsdp1, _fsdp2, _megatron, _replicas, _statistics
+from . import _deepspeed, _dtensor, _fsdp1, _fsdp2, _megatron, _replicas, _statistics
 from ._assigned import assigned_from_data
 from ._groups import Statement
 from ._holding import Holding
 from ._names import added_to, canonical_name, is_of, scale_of
-from ._tensor import DTensor, holdings
+from ._tensor import holdings
 
 
 @dataclasses.dataclass
@@ -114,11 +114,11 @@ def _ranks_of(chunks, shards, flats) -> tuple[int, ...] | None:
         for module in chunk.modules():
             if (alike := _replicas.ranks_alike(module)) is not None:
                 return alike
-        if DTensor is None:
+        if _dtensor.class_of("DTensor") is None:
             continue
         for parameter in chunk.parameters():
             parameter = shards.get(id(parameter), parameter)
-            if isinstance(parameter, DTensor):
+            if _dtensor.is_a("DTensor", parameter):
                 ranks.update(parameter.device_mesh.mesh.reshape(-1).tolist())
     return tuple(sorted(ranks)) or None
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _deepspeed, _fsdp1, _megatron, _stretch
+from . import _deepspeed, _dtensor, _fsdp1, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
 from ._steps import innermost
-from ._tensor import DTensor, holdings
+from ._tensor import holdings
 
 _LOOKED_AT = 64  # values that tell a copy from those of other parameters
 
@@ -101,7 +101,7 @@ def optimizer_tensors(model, optimizer, rank: int, counters=False) -> list[Holdi
                 held = _stretch.held(owned.stretch, owned.own, key, value, stated)
                 found.setdefault(held.name, held)
                 continue
-            is_placed = DTensor is not None and isinstance(value, DTensor)
+            is_placed = _dtensor.is_a("DTensor", value)
             for held in _hold_state(owned, key, value, stated if is_placed else said):
                 _add(found, held, owned.of)
         for key, value in owned.state.items() if counters and not owned.stretch else ():

@@ -3,16 +3,10 @@
 import torch
 from torch import nn
 
-from . import _deepspeed, _layout, _megatron
+from . import _deepspeed, _dtensor, _layout, _megatron
 from ._groups import Statement
 from ._holding import Holding
 from ._layout import Placement
-
-try:
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-    from torch.distributed.tensor.placement_types import _StridedShard
-except ImportError:  # a build without distributed
-    DTensor = None
 
 # Tensor types whose memory is simply theirs.
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
@@ -50,7 +44,7 @@ def holdings(name, kind, tensor, said: Statement, persistent=True, default=None)
     if _deepspeed.is_partitioned(tensor):
         return [_deepspeed.lay_out(held, tensor, said.rank)]
     held.shape = tuple(tensor.shape)
-    if DTensor is not None and isinstance(tensor, DTensor):
+    if _dtensor.is_a("DTensor", tensor):
         return _of_dtensor(held, tensor, said)
     held.groups = said.groups_of(name, default, tensor)
     if type(tensor) in _PLAIN or type(tensor.data) in _PLAIN:
@@ -157,6 +151,9 @@ def _parts(held: Holding, tensor, rank: int) -> list[Holding]:
 
 def _placement(placement) -> Placement | None:
     """None for one that is not known."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
     if isinstance(placement, _StridedShard):
         return Placement("strided_shard", placement.dim, placement.split_factor)
     if isinstance(placement, Shard):

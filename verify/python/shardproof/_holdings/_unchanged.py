@@ -9,8 +9,8 @@ import types
 
 import torch
 
-from . import _model, _replicas
-from ._tensor import _PLAIN, DTensor
+from . import _dtensor, _model, _replicas
+from ._tensor import _PLAIN
 
 _SIMPLE = (bool, int, float, str)  # values of attributes that say something of a tensor
 # Those of which only their being there does: a loader of weights is made anew with its parameter.
@@ -69,7 +69,7 @@ def _add(look: Look, name: str, module, depth: int):
 def _add_tensor(look: Look, key: str, tensor, persistent: bool):
     kind, layout = type(tensor), ()
     local = tensor
-    if kind is DTensor:
+    if kind is _dtensor.class_of("DTensor"):
         local = tensor._local_tensor
         layout = (tensor.shape, tensor.placements, tensor.device_mesh)
     elif kind not in _PLAIN:

@@ -6,18 +6,14 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
+from .._holdings import _dtensor
 from .._holdings._groups import DeviceMesh, ranks_of
 from .._holdings._unchanged import Unplain
-
-try:
-    from torch.distributed.tensor import Placement
-except ImportError:  # a build without distributed
-    Placement = None
 
 _NUMBER_BYTES = 7
 _VALUES = (bool, int, float, str, range, torch.dtype)  # that cannot be changed in place
 if DeviceMesh is not None:
-    _VALUES += (DeviceMesh, Placement)
+    _VALUES += (DeviceMesh,)
 
 
 def numbered(kept, transport):
@@ -38,7 +34,7 @@ def frozen(value):
         return tuple((key, frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
-    if value is None or isinstance(value, _VALUES):
+    if value is None or isinstance(value, _VALUES) or _dtensor.is_a("Placement", value):
         return value
     if hasattr(dist, "ProcessGroup") and isinstance(value, dist.ProcessGroup):
         return ranks_of(value)

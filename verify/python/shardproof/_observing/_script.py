@@ -11,7 +11,7 @@ import sys
 import torch.distributed as dist
 from torch import nn
 
-from .._holdings import _tensor
+from .._holdings import _dtensor
 from .._holdings._groups import axis_names
 from .._memory import _tracer, _watcher
 from .._memory._stage import StageMemory
@@ -121,16 +121,14 @@ class _Session:
 
 def _place_of(model, rank, world_size) -> Place:
     """On the largest mesh that the model is distributed over, if all ranks are on it."""
-    meshes = []
-    if _tensor.DTensor is not None:
-        chunks = model if isinstance(model, list | tuple) else [model]
-        meshes = [
-            parameter.device_mesh
-            for chunk in chunks
-            if isinstance(chunk, nn.Module)
-            for parameter in chunk.parameters()
-            if isinstance(parameter, _tensor.DTensor)
-        ]
+    chunks = model if isinstance(model, list | tuple) else [model]
+    meshes = [
+        parameter.device_mesh
+        for chunk in chunks
+        if isinstance(chunk, nn.Module)
+        for parameter in chunk.parameters()
+        if _dtensor.is_a("DTensor", parameter)
+    ]
     mesh = max(meshes, key=lambda each: each.ndim, default=None)
     if mesh is None or mesh.size() != world_size or mesh.get_coordinate() is None:
         return on_one_axis(rank, world_size)
