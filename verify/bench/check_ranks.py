@@ -4,11 +4,16 @@
     PYTHONPATH=verify/python python verify/bench/check_ranks.py transport   # 10,000 made-up records
     PYTHONPATH=verify/python python verify/bench/check_ranks.py disk        # 10,000 small tensors
     PYTHONPATH=verify/python python verify/bench/check_ranks.py loop        # every step of FSDP2
+    PYTHONPATH=verify/python unshare -rn sh -c \
+        'ip link set lo up; python verify/bench/check_ranks.py traffic'     # of a sync, on 8 ranks
 
 `transport`: what check sends, for 2 to 16 ranks, from records to the common verdict: seconds of the
 slowest rank, first call and median of later ones. `disk`: the same of `seal`, and of a check
 against that seal, beside one without. `loop`: AdamW on an FSDP2 model of 100 MiB a rank; steps
-without a check, with one, and with one in the background take turns. Nothing passes or fails.
+without a check, with one, and with one in the background take turns. `traffic`: the bytes that the
+loopback device carries in `seal` of a sharded trainer, and in `check` of a tensor-parallel engine
+against it, and how large the manifest is; it needs a network of its own, in which nobody else sends
+anything. Nothing passes or fails.
 """
 
 import argparse
@@ -27,8 +32,10 @@ from shardproof._judging._verdict import of_share, settled
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard
 
 MIB = 1 << 20
+RANKS = {"loop": [2], "traffic": [8]}
 
 
 def transport(asked):
@@ -69,6 +76,58 @@ def disk(asked):
     if dist.get_rank() == 0:
         middles = " | ".join(f"{statistics.median(each):.2f}" for each in seconds.values())
         print(f"| {dist.get_world_size()} | {middles} |")
+
+
+def carried() -> int:
+    """Bytes that the loopback device has carried so far, with the headers of TCP."""
+    (line,) = (each for each in open("/proc/net/dev") if each.strip().startswith("lo:"))
+    return int(line.split()[9])
+
+
+def traffic(asked):
+    world_size, rows = dist.get_world_size(), 2
+    mesh = init_device_mesh("cpu", (world_size,))
+    trained, engine = nn.Module(), nn.Module()
+    for number in range(asked.tensors):
+        home, leaf = f"layers_{number // 10}", f"weight_{number % 10}"
+        value = torch.rand(rows, 16)
+        for model, own in ((trained, DTensor.from_local(value, mesh, [Shard(0)])), (engine, value)):
+            if home not in model._modules:
+                model.add_module(home, nn.Module())
+            model.get_submodule(home).register_parameter(leaf, nn.Parameter(own.clone()))
+    tp = {"mesh": {"tp": [list(range(world_size))]}, "layout": {"*": {"tp": Shard(0)}}}
+    said = []
+
+    def counted(what, call):
+        for each in (lambda: None, call):  # what the barriers send is taken off
+            dist.barrier()
+            begin = carried()
+            dist.barrier()
+            found = each()
+            dist.barrier()
+            said.append((what, carried() - begin))
+            dist.barrier()
+        (_, idle), (_, all_) = said.pop(-2), said.pop()
+        said.append((what, all_ - idle))
+        return found
+
+    for when in ("first", "second", "third"):
+        for parameter, own in zip(trained.parameters(), engine.parameters(), strict=True):
+            with torch.no_grad():
+                parameter.to_local().add_(1)
+                own.copy_(parameter.to_local())
+        manifest = counted(f"seal, {when}", lambda: shardproof.seal(trained, deadline=600.0))
+        text = manifest.to_json()
+        manifest = shardproof.Manifest.from_json(text)
+        counted(
+            f"check, {when}",
+            lambda of=manifest: shardproof.check(engine, against=of, deadline=600.0, **tp),
+        )
+    if dist.get_rank() == 0:
+        print(f"{asked.tensors:,} tensors, {world_size} ranks, a manifest of {len(text):,} bytes")
+        print("| | bytes, all ranks together | for each rank |\n| --- | --- | --- |")
+        for what, number in said:
+            print(f"| {what} | {number:,} | {number // world_size:,} |")
 
 
 def loop(asked):
@@ -137,14 +196,14 @@ def rank(number, world_size, folder, asked):
     store = dist.FileStore(os.path.join(folder, "store"), world_size)
     dist.init_process_group("gloo", store=store, rank=number, world_size=world_size)
     asked.folder = folder
-    {"transport": transport, "disk": disk, "loop": loop}[asked.what](asked)
+    {"transport": transport, "disk": disk, "loop": loop, "traffic": traffic}[asked.what](asked)
     dist.barrier()
     dist.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["transport", "disk", "loop"])
+    parser.add_argument("what", choices=["transport", "disk", "loop", "traffic"])
     parser.add_argument("--ranks", type=int, nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tensors", type=int, default=10_000)
@@ -158,7 +217,7 @@ def main():
         print(
             "| ranks | check, s | seal, s | check against the seal, s |\n| --- | --- | --- | --- |"
         )
-    for world_size in asked.ranks or ([2] if asked.what == "loop" else [2, 4, 8, 16]):
+    for world_size in asked.ranks or (RANKS.get(asked.what, [2, 4, 8, 16]):
         with tempfile.TemporaryDirectory() as folder:
             mp.start_processes(rank, (world_size, folder, asked), world_size, start_method="fork")
 

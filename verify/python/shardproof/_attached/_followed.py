@@ -446,7 +446,7 @@ def _parameters_of(module) -> list:
     """Those that an optimizer has, which gathered ones may stand in for. None: it is gone."""
     if module is None:
         return []
-    shards = _fsdp2.shards_of(module)
+    shards = _fsdp2.shards_of(module.modules())
     return [shards.get(id(each), each) for each in module.parameters()]
 
 

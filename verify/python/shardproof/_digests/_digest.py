@@ -9,10 +9,11 @@ import array
 import ctypes
 import dataclasses
 import functools
+import math
 
 import torch
 
-from .._holdings._layout import Run, element_count
+from .._holdings._layout import Run, element_count, flat_runs
 from . import _gpu, _load_op
 
 MASK = (1 << 64) - 1
@@ -264,6 +265,12 @@ def _coverage(runs, element_bytes):
         begins = first + torch.arange(run.count, device="cpu") * (run.stride * element_bytes)
         total = add(total, _ones(begins, run.length * element_bytes))
     return total
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def coverage_of_all(shape, element_bytes: int) -> tuple[int, int]:
+    """Of all elements of a tensor."""
+    return coverage(flat_runs(0, math.prod(shape)), element_bytes)
 
 
 # ---- The same bits by plain PyTorch --------------------------------------------------------------

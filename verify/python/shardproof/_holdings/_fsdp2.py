@@ -4,10 +4,10 @@ own shards, which the optimizer has, are kept aside."""
 from torch import nn
 
 
-def shards_of(model: nn.Module) -> dict[int, nn.Parameter]:
+def shards_of(modules) -> dict[int, nn.Parameter]:
     """The shard of each parameter that stands in for it, by the latter's id."""
     found = {}
-    for module in model.modules():
+    for module in modules:
         state_of = getattr(module, "_get_fsdp_state", None)
         if state_of is None:
             continue

@@ -286,6 +286,8 @@ class Statement:
         self._claims = claims
         self._expert_axes: Axes | None = None
         self._expert_groups: dict[str, tuple[int, ...]] = {}
+        self._made: dict[tuple, Groups] = {}  # asked for every tensor
+        self._on: dict[tuple, tuple[object, Groups]] = {}  # with the mesh, which stays so long
 
     def take(self, axes: dict, expert_axes: dict):
         """What the framework itself says of the job's axes, {axis: this rank's process group}, and
@@ -315,7 +317,12 @@ class Statement:
         """Of a DTensor: along the axes that cut it lie the ranks that make it up, along the others
         those that have the same part; along those of the job's axes, too, that its mesh lacks."""
         is_cut = [placement.kind.endswith("shard") for placement in placements]
-        own = list(coordinates)
+        key = (id(mesh), *is_cut)
+        if key not in self._on:
+            self._on[key] = (mesh, self._groups_along(mesh, list(coordinates), is_cut))
+        return self._on[key][1]
+
+    def _groups_along(self, mesh, own, is_cut) -> Groups:
         whole = _ranks_at(mesh.mesh, [None if cut else at for cut, at in zip(is_cut, own)])
         alike = _ranks_at(mesh.mesh, [at if cut else None for cut, at in zip(is_cut, own)])
         names = self._axes_along(mesh, own)
@@ -393,7 +400,7 @@ class Statement:
         """
         own = self._stated_for(name)
         if self._match(self._layout, name) == "local":
-            return Groups((self.rank,), own or (self.rank,))
+            return self._alike(own or (self.rank,))
         alike, axes = own, self._axes_for(tensor)
         if alike is None and not is_expert(tensor):
             alike = self._group
@@ -401,12 +408,19 @@ class Statement:
             alike = axes.reached([axis for axis in axes.names if axis not in STAGES])
         if is_expert(tensor):  # of which nothing is taken for granted
             alike = alike or self._expert_groups.get(getattr(tensor, "group_name", None))
-            return None if alike is None else Groups((self.rank,), alike)
+            return None if alike is None else self._alike(alike)
         if alike is None and default is not None:
-            return Groups((self.rank,), default, shown=True)
+            return self._alike(default, shown=True)
         if alike is None and self._claims:
             alike = self._world
-        return None if alike is None else Groups((self.rank,), alike)
+        return None if alike is None else self._alike(alike)
+
+    def _alike(self, ranks, shown=False) -> Groups:
+        """Of what is whole on each of these."""
+        key = (ranks, shown)
+        if key not in self._made:
+            self._made[key] = Groups((self.rank,), ranks, shown=shown)
+        return self._made[key]
 
     def of_stretch(self, own: Groups | None, group, owners) -> Groups | None:
         """Of what the ranks `owners` of a group have a stretch each, of a tensor that has the

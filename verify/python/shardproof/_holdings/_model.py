@@ -44,9 +44,9 @@ def read(model, said: Statement | None = None) -> Model:
         said.take(*_megatron.axes())
     if any(is_of(module, {"deepspeed"}) for module in modules):
         said.take_experts(_deepspeed.expert_groups())
-    shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
+    shards = _fsdp2.shards_of(modules)
     flats = [_fsdp1.flat_parameters(chunk) for chunk in chunks]
-    default = _ranks_of(chunks, shards, flats)
+    default = _ranks_of(modules, shards, flats)
     found: dict[str, Holding] = {}
     flat = _fsdp1.Flat()
     for chunk, of_chunk in zip(chunks, flats, strict=True):
@@ -68,7 +68,7 @@ def tensors_of(model, said: Statement | None = None) -> list[Holding]:
 
 def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
-    looks, anew = _statistics.Looks.at(model), _replicas.buffers_anew(model)
+    looks, anew = _statistics.Looks.at(model), _replicas.buffers_anew(model.modules())
     for prefix, module in model.named_modules(remove_duplicate=False):
         adapted = added_to(model, prefix)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
@@ -103,23 +103,23 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     return found
 
 
-def _ranks_of(chunks, shards, flats) -> tuple[int, ...] | None:
+def _ranks_of(modules, shards, flats) -> tuple[int, ...] | None:
     """The ranks that have the plain tensors of a model, as far as that shows: of a wrapper
     those that it keeps equal, of a model on meshes or of flat parameters the ranks of these."""
     ranks: set[int] = set()
     for flat in flats:
         for held in flat.held.values():
             ranks.update(held.groups.members)
-    for chunk in chunks:
-        for module in chunk.modules():
-            if (alike := _replicas.ranks_alike(module)) is not None:
-                return alike
-        if _dtensor.class_of("DTensor") is None:
-            continue
-        for parameter in chunk.parameters():
-            parameter = shards.get(id(parameter), parameter)
-            if _dtensor.is_a("DTensor", parameter):
-                ranks.update(parameter.device_mesh.mesh.reshape(-1).tolist())
+    for module in modules:
+        if (alike := _replicas.ranks_alike(module)) is not None:
+            return alike
+    meshes = {}  # each once
+    for parameter in (p for module in modules for p in module._parameters.values()):
+        parameter = shards.get(id(parameter), parameter)
+        if _dtensor.is_a("DTensor", parameter):
+            meshes[id(parameter.device_mesh)] = parameter.device_mesh
+    for mesh in meshes.values():
+        ranks.update(mesh.mesh.reshape(-1).tolist())
     return tuple(sorted(ranks)) or None
 
 

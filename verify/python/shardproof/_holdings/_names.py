@@ -1,6 +1,7 @@
 """Names of tensors: those that a checkpoint has, whatever the model is wrapped in."""
 
 import fnmatch
+import functools
 from collections.abc import Callable, Mapping
 
 from torch import nn
@@ -31,7 +32,7 @@ def canonical_name(model: nn.Module, prefix: str, name: str, added=False) -> str
     parts = []
     outer, module = None, model
     for part in prefix.split(".") if prefix else []:
-        inner = getattr(module, part)
+        inner = _child(module, part)
         if not _is_wrapping(module, part) or (added and part == "base_layer"):
             parts.append(_number_of(outer, module, inner, part) or part)
         outer, module = module, inner
@@ -63,7 +64,25 @@ def _number_of(outer, module, inner, part) -> str:
 
 def is_of(module, packages) -> bool:
     """Whether its class, or one that it is made from, is of one of these packages."""
-    return any(cls.__module__.split(".")[0] in packages for cls in type(module).__mro__)
+    return not _packages_of(type(module)).isdisjoint(packages)
+
+
+@functools.cache
+def _packages_of(cls) -> frozenset[str]:
+    return frozenset(each.__module__.split(".")[0] for each in cls.__mro__)
+
+
+def _child(module: nn.Module, name: str) -> nn.Module:
+    try:
+        return module._modules[name]
+    except KeyError:  # a wrapper shows what it wraps as its own
+        return getattr(module, name)
+
+
+@functools.cache
+def names_of(cls) -> frozenset[str]:
+    """Of a class and of those that it is made from."""
+    return frozenset(each.__name__ for each in cls.__mro__)
 
 
 def _is_wrapping(module, part: str) -> bool:
@@ -72,7 +91,7 @@ def _is_wrapping(module, part: str) -> bool:
         return True
     if part == "module":
         is_ddp = isinstance(module, nn.parallel.DistributedDataParallel)
-        is_named = any(each.__name__ in _AROUND_A_MODULE for each in type(module).__mro__)
+        is_named = not names_of(type(module)).isdisjoint(_AROUND_A_MODULE)
         return is_ddp or is_named or is_of(module, _PACKAGES)
     if part in _IN_PEFT:
         return is_of(module, {"peft"})
@@ -86,7 +105,7 @@ def added_to(model: nn.Module, prefix: str) -> nn.Module | None:
     for part in prefix.split(".") if prefix else []:
         if is_of(module, {"peft"}) and not _is_wrapping(module, part):
             return module
-        module = getattr(module, part)
+        module = _child(module, part)
     return module if is_of(module, {"peft"}) else None
 
 

@@ -1,6 +1,7 @@
 """Records: what a rank says of one tensor, and which rank judges it."""
 
 import dataclasses
+import functools
 import hashlib
 
 import torch
@@ -41,7 +42,13 @@ class Record:
 
     @property
     def element_bytes(self) -> int:
-        return getattr(torch, self.dtype.removeprefix("torch.")).itemsize
+        return bytes_of(self.dtype)
+
+
+@functools.cache
+def bytes_of(dtype: str) -> int:
+    """Of an element of the dtype of that name."""
+    return getattr(torch, dtype.removeprefix("torch.")).itemsize
 
 
 def parameter_of(name: str) -> str:

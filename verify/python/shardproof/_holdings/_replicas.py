@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ._groups import ranks_of
+from ._names import names_of
 
 _LOCAL_SGD = "post_localSGD_hook"
 
@@ -18,7 +19,7 @@ def ranks_alike(module) -> tuple[int, ...] | None:
         return tuple(sorted(_of_ddp(module)))
     if (ranks := _replicated(module)) is not None:
         return tuple(sorted(ranks))
-    if any(each.__name__ == "DeepSpeedEngine" for each in type(module).__mro__):
+    if "DeepSpeedEngine" in names_of(type(module)):
         for name in ("seq_data_parallel_group", "data_parallel_group"):
             if (group := getattr(module, name, None)) is not None:
                 return tuple(sorted(ranks_of(group)))
@@ -75,11 +76,11 @@ def _state_of_replicate(module):
     return made.replicate.state(module) if is_one else None
 
 
-def buffers_anew(model) -> set[int]:
+def buffers_anew(modules) -> set[int]:
     """The ids of buffers that took the place of those that a DDP sent to the others, before its
     last forward pass. Of one whose parameters are others, too, nothing is told: it was loaded."""
     found = set()
-    for module in model.modules():
+    for module in modules:
         if not isinstance(module, nn.parallel.DistributedDataParallel):
             continue
         there = set(map(id, module.module.parameters()))

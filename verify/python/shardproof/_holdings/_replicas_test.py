@@ -28,21 +28,21 @@ def wrapped(module):
 
 def test_a_buffer_that_is_another_object_of_the_same_kind_was_put_anew():
     ddp = wrapped(Net())
-    assert buffers_anew(ddp) == set()
+    assert buffers_anew(ddp.modules()) == set()
     ddp.module.mean = 0.9 * ddp.module.mean
     ddp.module.table = torch.zeros(3)  # another table, and no statistic
-    assert buffers_anew(nn.ModuleList([ddp])) == {id(ddp.module.mean)}
+    assert buffers_anew(nn.ModuleList([ddp]).modules()) == {id(ddp.module.mean)}
 
 
 def test_a_model_that_was_loaded_has_none():
     ddp = wrapped(Net())
     ddp.module.load_state_dict(Net().state_dict(), assign=True)
     assert ddp.module.mean is not ddp.named_module_buffers["mean"]
-    assert buffers_anew(ddp) == set()
+    assert buffers_anew(ddp.modules()) == set()
 
 
 def test_what_nothing_wraps_has_none():
-    assert buffers_anew(Net()) == set()
+    assert buffers_anew(Net().modules()) == set()
 
 
 def test_replicate_keeps_equal_what_it_was_not_told_to_ignore():

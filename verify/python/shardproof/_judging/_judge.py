@@ -7,7 +7,6 @@ import collections
 import dataclasses
 
 from .._digests import _digest
-from .._holdings import _layout
 from .._holdings._options import TOLD
 from .._holdings._record import Record, parameter_of
 from ._finding import Finding, Sides, bracketed
@@ -260,6 +259,8 @@ def _is_owned(name: str, held: dict[int, Record], absent, records) -> bool:
 
 def _unlike(held, key):
     """(ranks that differ from the majority, the first one's key, the majority's) or None."""
+    if len(held) == 1:
+        return None
     keys = [key(record) for record in held.values()]
     if len(set(keys)) == 1:
         return None
@@ -270,6 +271,8 @@ def _unlike(held, key):
 
 def _contradiction(held):
     """(ranks, what) where two holders say otherwise who is in one group; else None."""
+    if len(held) == 1:
+        return None
     for what, said in (("whole", "make it up"), ("alike", "hold the same part of it")):
         groups = {rank: getattr(record.groups, what) for rank, record in held.items()}
         first_of: dict[int, int] = {}
@@ -330,7 +333,7 @@ def _judge_values(name, held, judgement):
     \\returns the digest of the whole tensor, or None if it is not to be had.
     """
     first = next(iter(held.values()))
-    whole = _digest.coverage(_layout.local_runs(first.shape), first.element_bytes)
+    whole = _digest.coverage_of_all(tuple(first.shape), first.element_bytes)
     wholes = collections.defaultdict(list)
     alike = collections.defaultdict(list)
     for rank, record in held.items():

@@ -7,9 +7,8 @@ import math
 import torch
 
 from .._digests import _digest
-from .._holdings import _layout
 from .._holdings._groups import Groups
-from .._holdings._record import Record
+from .._holdings._record import Record, bytes_of
 from . import _blocks
 from ._judge import total
 
@@ -32,7 +31,7 @@ class Part:
 
     @property
     def element_bytes(self) -> int:
-        return getattr(torch, self.dtype.removeprefix("torch.")).itemsize
+        return bytes_of(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +75,7 @@ def groups_of(by_rank: dict[int, Part]) -> list[list[int]]:
 
 def _coverage_of(part: Part) -> tuple[int, int]:
     """Of the whole tensor."""
-    return _digest.coverage(_layout.local_runs(part.shape), part.element_bytes)
+    return _digest.coverage_of_all(tuple(part.shape), part.element_bytes)
 
 
 def _whole(name: str, everybody, block_bytes) -> Whole | str:
