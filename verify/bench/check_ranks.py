@@ -217,7 +217,7 @@ def main():
         print(
             "| ranks | check, s | seal, s | check against the seal, s |\n| --- | --- | --- | --- |"
         )
-    for world_size in asked.ranks or (RANKS.get(asked.what, [2, 4, 8, 16]):
+    for world_size in asked.ranks or RANKS.get(asked.what, [2, 4, 8, 16]):
         with tempfile.TemporaryDirectory() as folder:
             mp.start_processes(rank, (world_size, folder, asked), world_size, start_method="fork")
 
