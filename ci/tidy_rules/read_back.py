@@ -37,8 +37,11 @@ _OTHERS = {
     "fixtures/bugs/offload_buffer_in_flight_reused.cc": {
         "the optimizer's staging": "is a purpose of memory"
     },
-    "properties/checkpoint/own_save_accepted.cc": {"message": "names what is refused, to people"},
     "properties/fault/damage_recovered.cc": {"message": "must name the tensor, to people"},
+    "properties/fault/damage_refused.cc": {
+        "message": "must name the file or the tensor, to people",
+        "signal": "begins how a rank ended, as the evidence has it",
+    },
     "properties/fault/ends_as_stated.cc": {
         "message": "must name rank and cause, to people",
         "rank": "likewise",
@@ -49,6 +52,7 @@ _OTHERS = {
         "message": "has the words of libc and gloo",
         "signal": "begins how a rank ended, as the evidence has it",
     },
+    "properties/loading/source_accepted.cc": {"message": "names what is refused, to people"},
     "src/aten/torch_try.h": {"\\nException raised from": "is c10's"},
     "src/comm/communicator.cc": {". This is typically": "is gloo's", "] ": "is gloo's"},
     "src/comm/roll_call.cc": {"reset by peer": "is libc's"},
@@ -59,6 +63,7 @@ _OTHERS = {
     "verify/python/shardproof/_versions/_table.py": {"message": "is only laid out in one line"},
     "verify/reproduce/program.py": {"why": "is only laid out in lines"},
     "verify/rank/leaks.cc": {") ": "is the kernel's, in /proc/PID/stat"},
+    "verify/verdict/refusal.cc": {"message": "names what is refused, to people"},
     "verify/verdict/select.cc": {" (": "is before why, in how a rank ended in the evidence"},
 }
 

@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
-#include "verify/verdict/scope.h"
+#include "verify/verdict/refusal.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::checkpoint::own_save_accepted {
@@ -20,18 +19,8 @@ class OwnSave {
     if (const auto root = oracle.roots.find(by); root != oracle.roots.end()) root_ = &root->second;
   }
 
-  /// The tensor that a refusal names first, in quotes; empty if it names none that is there.
   std::string NamedIn(const std::string& message) const {
-    std::string named;
-    size_t first = std::string::npos;
-    if (record_ == nullptr) return named;
-    for (const auto& [name, tensor] : record_->tensors) {
-      const size_t at = message.find(fmt::format("'{}'", name));
-      if (at >= first) continue;
-      first = at;
-      named = name;
-    }
-    return named;
+    return record_ == nullptr ? "" : TensorNamedIn(*record_, message);
   }
 
   /// What they say of it, so that a reader knows whether to look at the save or at the restore.
@@ -39,10 +28,7 @@ class OwnSave {
     if (record_ == nullptr) return "the verifier's own reader was not asked";
     if (!record_->error.empty()) return "nor can the verifier's own reader: " + record_->error;
     if (const std::string* damage = Damage()) return "the verifier's own audit finds: " + *damage;
-    if (tensor.empty()) return "the verifier's own reader reads all of it";
-    const FileTensor& held = record_->tensors.at(tensor);
-    return fmt::format("the verifier's own reader finds {} {} there", held.dtype,
-                       ShapeText(held.shape));
+    return FoundThere(*record_, tensor);
   }
 
  private:
@@ -57,15 +43,6 @@ class OwnSave {
   const CheckpointRecord* record_ = nullptr;
   const SavedRoot* root_ = nullptr;
 };
-
-/// What a refusal says, without the rank that it says has found it.
-std::string WithoutFinder(const std::string& message) {
-  constexpr std::string_view kBefore = "rank ";
-  if (!message.starts_with(kBefore)) return message;
-  const size_t end = message.find_first_not_of("0123456789", kBefore.size());
-  if (end == std::string::npos || message.compare(end, 2, ": ") != 0) return message;
-  return message.substr(end + 2);
-}
 
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
   const OwnSave save(evidence.oracle, phase.facts().resumes.value_or(phase.phase));

@@ -199,6 +199,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     const Struck struck = StruckIn(phase, IsReference(evidence));
     if (struck.models.empty()) continue;
+    if (struck.models.contains("refuse")) {
+      judgement.Skipped("a damaged source must be refused: fault.damage_refused judges that");
+      continue;
+    }
     const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
     if (!is_judged) {
       judgement.Skipped("no fault was injected that ends or delays a job");

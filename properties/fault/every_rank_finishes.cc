@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "verify/case/axes.h"
+#include "verify/verdict/refusal.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -183,13 +184,11 @@ void AddAbsent(const PhaseEvidence& phase, std::vector<Failure>& failures) {
   }
 }
 
-/// What a rank says, without the rank that it says has found it: "bad-input: rank 1: f: no JSON".
-std::string WithoutFinder(const std::string& what) {
-  constexpr std::string_view kBefore = "bad-input: rank ";
+/// The same without the rank that has found it: "bad-input: rank 1: f: no JSON".
+std::string Alike(const std::string& what) {
+  constexpr std::string_view kBefore = "bad-input: ";
   if (!what.starts_with(kBefore)) return what;
-  const size_t end = what.find_first_not_of("0123456789", kBefore.size());
-  if (end == std::string::npos || what.compare(end, 2, ": ") != 0) return what;
-  return "bad-input: " + what.substr(end + 2);
+  return std::string(kBefore) + WithoutFinder(what.substr(kBefore.size()));
 }
 
 /// One failure of those that are alike on several ranks, in order from cause to consequence.
@@ -203,13 +202,12 @@ std::vector<Failure> Ordered(std::vector<Failure> failures) {
       // Peers blame each other in many words; those are all one consequence.
       return other.order == failure.order && other.kind == failure.kind &&
              other.stage == failure.stage &&
-             (WithoutFinder(other.what) == WithoutFinder(failure.what) ||
-              failure.order == Order::kPeerError);
+             (Alike(other.what) == Alike(failure.what) || failure.order == Order::kPeerError);
     });
     if (same == merged.end()) {
       merged.push_back(std::move(failure));
     } else {
-      if (WithoutFinder(failure.what) == same->what) same->what = failure.what;
+      if (Alike(failure.what) == same->what) same->what = failure.what;
       same->ranks.insert(same->ranks.end(), failure.ranks.begin(), failure.ranks.end());
     }
   }

@@ -196,12 +196,12 @@ struct FaultRecord {
   std::string id = {};
   std::string where = {};
   std::string detail = {};  ///< in words: "bit 0 of byte 4096 of model.safetensors"
-  /// What must come of it: "seen", "go-on", "recover", "abort", "end-the-run", "tell-all" or
-  /// "end-in-time" (as in `list faults`).
+  /// What must come of it: "seen", "go-on", "recover", "refuse", "abort", "end-the-run",
+  /// "tell-all" or "end-in-time" (as in `list faults`).
   std::string model = {};
   std::string call = {};                  ///< what was called: "fsync of f", "ncclAllReduce"
   std::string error = {};                 ///< what the call failed with: "Input/output error"
-  std::string file = {};                  ///< in which a bit was flipped, within its checkpoint
+  std::string file = {};                  ///< that is damaged, within its checkpoint
   std::optional<uint64_t> byte = {};      ///< whose lowest bit that was, from the file's begin
   std::vector<std::string> tensors = {};  ///< that are changed: several if they are tied
   std::vector<int64_t> rows = {};         ///< of the tensor that changed places

@@ -40,6 +40,8 @@ const char* NameOf(FaultModel model) {
       return "go-on";
     case FaultModel::kMustRecover:
       return "recover";
+    case FaultModel::kMustRefuse:
+      return "refuse";
     case FaultModel::kMustAbortCleanly:
       return "abort";
     case FaultModel::kMustEndTheRun:

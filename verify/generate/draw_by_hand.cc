@@ -136,7 +136,10 @@ void DrawMaxFileBytes(Case& made, const GenerateOptions&) {
 }
 
 void DrawFaults(Case& made, const GenerateOptions& options) {
-  if (!options.faults.empty() && !options.large && Chance(10)) AddFaults(made, options.faults);
+  if (options.faults.empty() || options.large) return;
+  if (Chance(10)) return AddFaults(made, options.faults);
+  // Last of all draws, so that a seed keeps the cases that it had before.
+  if (made.faults.empty() && Chance(4)) AddDamage(made);
 }
 
 }  // namespace

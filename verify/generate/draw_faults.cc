@@ -153,4 +153,31 @@ void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
   if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(made, choices));
 }
 
+namespace {
+
+/// Whether its checkpoint holds a byte, whatever is missing and tied.
+bool SourceHasBytes(const ModelCase& model) {
+  if (!model.unexpected.empty()) return true;
+  const auto is_among = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return std::any_of(model.tensors.begin(), model.tensors.end(), [&](const TensorCase& tensor) {
+    const bool is_tied = std::any_of(model.ties.begin(), model.ties.end(),
+                                     [&](const auto& tie) { return is_among(tie, tensor.name); });
+    return tensor.persistent && !is_tied && !is_among(model.missing, tensor.name) &&
+           TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
+  });
+}
+
+}  // namespace
+
+void AddDamage(Case& made) {
+  if (!SourceHasBytes(made.model)) return;
+  std::vector<std::string> edits = {"cut",   "tail",   "length", "dtype",
+                                    "shape", "offset", "twice",  "gone"};
+  if (made.model.files > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
+  made.as_stated = true;
+  made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), Between(0, 9999))}};
+}
+
 }  // namespace shardproof::draw

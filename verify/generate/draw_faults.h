@@ -14,4 +14,7 @@ namespace shardproof::draw {
 /// \param made  has its model, meshes, transport and steps
 void AddFaults(Case& made, const std::vector<DrawnFault>& faults);
 
+/// A damaged source, which must be refused; nothing if it may hold no byte. Likewise.
+void AddDamage(Case& made);
+
 }  // namespace shardproof::draw

@@ -1,0 +1,95 @@
+// fault.damage_refused: a source that is not as its format asks is never loaded, and whoever is to
+// mend it is told what to look at.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof::fault::damage_refused {
+namespace {
+
+constexpr const char* kModel = "refuse";
+
+/// What was damaged in the phase, by the fault's record; null if nothing was.
+const FaultRecord* DamageOf(const PhaseEvidence& phase) {
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const FaultRecord& record : rank.faults) {
+      if (record.model == kModel) return &record;
+    }
+  }
+  return nullptr;
+}
+
+/// Whether a fault struck in the phase that ends jobs: which of the two came first is left open.
+bool IsEndedByAnother(const PhaseEvidence& phase) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
+    return std::any_of(rank.faults.begin(), rank.faults.end(), [](const FaultRecord& record) {
+      return record.model != kModel && record.model != "go-on" && record.model != "seen";
+    });
+  });
+}
+
+/// As a person finds it in the text of the error, which is what must be so.
+bool Names(const ErrorRecord& error, const FaultRecord& damage) {
+  const auto has = [&](const std::string& text) {
+    return error.message.find(text) != std::string::npos;
+  };
+  return has(damage.file) ||
+         std::any_of(damage.tensors.begin(), damage.tensors.end(), [&](const std::string& name) {
+           return has("'" + name + "'") || has('"' + name + '"');
+         });
+}
+
+void CheckPhase(const PhaseEvidence& phase, const FaultRecord& damage, Judgement& judgement) {
+  FindingsByRank findings(phase, Stage::kLoaded);
+  for (const RankEvidence& rank : phase.ranks) {
+    judgement.Compared();
+    const auto found = [&](const std::string& kind, const std::string& what) {
+      findings.Add("", kind, fmt::format("{}: {}", what, damage.detail), {rank.rank},
+                   {.file = damage.file, .exit = ExitOf(rank)});
+    };
+    if (Shows(rank, "model", Stage::kReady)) {
+      found("accepted", "a damaged source was loaded");
+    } else if (rank.exit == "hang" || rank.exit.starts_with("signal")) {
+      found("lost", fmt::format("a damaged source ended the rank by {}", rank.exit));
+    } else if (rank.errors.empty()) {
+      found("not-told", "the rank did not load a damaged source, and said nothing");
+    } else if (!Names(rank.errors.front(), damage)) {
+      found("not-named", "the refusal names neither the damaged file nor a tensor of it");
+    }
+  }
+  findings.Report(judgement);
+}
+
+/// Where a file of the source is damaged, no rank comes to have its model ready, and the first
+/// error of each names the file or a tensor whose entry the damage is in.
+void Check(const Evidence& evidence, Judgement& judgement) {
+  bool any = false;
+  for (const PhaseEvidence& phase : evidence.phases) {
+    const FaultRecord* damage = DamageOf(phase);
+    if (damage == nullptr) continue;
+    any = true;
+    if (IsEndedByAnother(phase)) {
+      judgement.Skipped("another fault may have come before the damage");
+    } else {
+      CheckPhase(phase, *damage, judgement);
+    }
+  }
+  if (!any) judgement.Skipped("no source was damaged");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.damage_refused",
+    .claim = "A damaged source is never loaded: every rank refuses it, and names the file or the "
+             "tensor.",
+    .reads = {{{Phase::kValues, Phase::kTrain}, {Stage::kReady}, "fault records, errors"}},
+    .tolerance = "none",
+    .source = "the safetensors format; every file is hostile until parsed",
+    .killed_by = {"loading.unreadable_file_skipped", "loading.refusal_names_nothing"},
+    .check = Check,
+    .case_needs = R"({"as_stated": true, "faults": [{"id": "file/damage", "where": "offset:0"}]})",
+}};
+
+}  // namespace
+}  // namespace shardproof::fault::damage_refused

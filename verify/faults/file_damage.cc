@@ -1,0 +1,268 @@
+// A damaged source: one file of the checkpoint that is loaded is other than the format allows.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "src/seam/decorators.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
+
+namespace shardproof::faults::file_damage {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kAbsent = "model-absent.safetensors";
+
+/// A safetensors file, taken apart.
+struct Parts {
+  Json header;
+  std::string data;
+};
+
+/// \pre it is a sound file: the verifier's own reader has read it.
+Parts PartsOf(const std::string& bytes) {
+  uint64_t length = 0;
+  for (int i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+  return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+}
+
+std::string LengthText(uint64_t length) {
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += static_cast<char>(length >> 8 * i & 0xff);
+  return text;
+}
+
+std::string Joined(const std::string& header, const std::string& data) {
+  return LengthText(header.size()) + header + data;
+}
+
+/// A file whose entry of the tensor is as `change` makes it.
+template <typename Change>
+std::string WithEntry(const std::string& bytes, const std::string& tensor, const Change& change) {
+  Parts parts = PartsOf(bytes);
+  change(parts.header.at(tensor));
+  return Joined(parts.header.dump(), parts.data);
+}
+
+uint64_t Elements(const oracle::TensorLocation& tensor) {
+  uint64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
+  return elements;
+}
+
+/// What is done to a file, so that no reader may take it: by the format itself, whatever it reads.
+struct Edit {
+  const char* name;
+  const char* in_words;  ///< after the file's name; {}: "tensor 'w'" or "it"
+  /// Makes the damaged text of the sound one. `other`: a file that does not hold the tensor.
+  std::string (*make)(std::string bytes, const oracle::TensorLocation& tensor, uint64_t n,
+                      const std::string& other);
+  bool of_index = false;
+};
+
+/// A tensor's place in the index.
+std::string WithPlace(const std::string& text, const std::string& tensor, const std::string& file) {
+  Json index = Json::parse(text);
+  index.at("weight_map").at(tensor) = file;
+  return index.dump();
+}
+
+constexpr Edit kEdits[] = {
+    {"cut", "is cut short",
+     [](std::string bytes, const oracle::TensorLocation&, uint64_t n, const std::string&) {
+       bytes.resize(bytes.size() - 1 - n % bytes.size());
+       return bytes;
+     }},
+    {"tail", "goes on behind its data",
+     [](std::string bytes, const oracle::TensorLocation&, uint64_t n, const std::string&) {
+       return bytes.append(1 + n % 8, '\0');
+     }},
+    {"length", "gives its header a wrong length",
+     [](std::string bytes, const oracle::TensorLocation&, uint64_t n, const std::string&) {
+       const Parts parts = PartsOf(bytes);
+       const uint64_t length = bytes.size() - 8 - parts.data.size();
+       return LengthText(n % 2 == 0 ? length + 1 : length - 1) + bytes.substr(8);
+     }},
+    {"dtype", "gives {} a dtype of another width",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
+       const bool is_wide = tensor.byte_length == 8 * Elements(tensor);
+       return WithEntry(bytes, tensor.name,
+                        [&](Json& entry) { entry["dtype"] = is_wide ? "F32" : "F64"; });
+     }},
+    {"shape", "gives {} a shape of twice its elements",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
+       return WithEntry(bytes, tensor.name, [](Json& entry) { entry["shape"].push_back(2); });
+     }},
+    {"offset", "gives {} a wrong offset",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t n, const std::string&) {
+       return WithEntry(bytes, tensor.name, [&](Json& entry) {
+         Json& offset = entry["data_offsets"][n % 2];
+         offset = offset.get<uint64_t>() + 1;
+       });
+     }},
+    {"twice", "has the entry of {} twice",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
+       const Parts parts = PartsOf(bytes);
+       return Joined(
+           fmt::format("{{{}:{},{}", Json(tensor.name).dump(), parts.header.at(tensor.name).dump(),
+                       parts.header.dump().substr(1)),
+           parts.data);
+     }},
+    {"gone", "has no entry of {}, whose bytes are there",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
+       Parts parts = PartsOf(bytes);
+       parts.header.erase(tensor.name);
+       return Joined(parts.header.dump(), parts.data);
+     }},
+    {"other-file", "says of {} that another file holds it",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t,
+        const std::string& other) { return WithPlace(bytes, tensor.name, other); },
+     true},
+    {"absent-file", "says of {} that a file holds it which is not there",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
+       return WithPlace(bytes, tensor.name, kAbsent);
+     },
+     true},
+};
+
+/// What WHERE means in a source.
+struct Target {
+  const Edit* edit = nullptr;
+  uint64_t n = 0;
+  oracle::TensorLocation tensor;
+  std::string other;  ///< a file that does not hold it, if the edit needs one
+
+  std::string File() const { return edit->of_index ? oracle::kModelIndexName : tensor.file; }
+  std::string InWords() const {
+    return File() + " " + fmt::format(fmt::runtime(edit->in_words), "tensor '" + tensor.name + "'");
+  }
+};
+
+struct EditAndNumber {
+  const Edit* edit;
+  uint64_t n;
+};
+
+Result<EditAndNumber> Parse(const std::string& where) {
+  const size_t colon = where.find(':');
+  const std::string name = where.substr(0, colon);
+  const auto* edit = std::find_if(std::begin(kEdits), std::end(kEdits),
+                                  [&](const Edit& one) { return one.name == name; });
+  if (edit == std::end(kEdits)) {
+    std::vector<std::string> known;
+    for (const Edit& one : kEdits) known.emplace_back(one.name);
+    return BadInput(fmt::format("expected EDIT:N with one of {}", fmt::join(known, ", ")));
+  }
+  const std::string number = colon == std::string::npos ? "" : where.substr(colon + 1);
+  SP_ASSIGN(const int64_t n, ParseIndex(number, int64_t{1} << 48, "the number after the edit"));
+  return EditAndNumber{edit, static_cast<uint64_t>(n)};
+}
+
+Result<Target> TargetOf(const std::vector<oracle::TensorLocation>& source,
+                        const std::string& where) {
+  SP_ASSIGN(const EditAndNumber parsed, Parse(where));
+  std::vector<oracle::TensorLocation> with_bytes;
+  std::set<std::string> files;
+  for (const oracle::TensorLocation& tensor : source) {
+    files.insert(tensor.file);
+    if (tensor.byte_length > 0) with_bytes.push_back(tensor);
+  }
+  if (with_bytes.empty()) return BadInput("the checkpoint has no tensor with a byte");
+  Target target{parsed.edit, parsed.n, with_bytes[parsed.n % with_bytes.size()], ""};
+  if (!target.tensor.file.ends_with(".safetensors")) {
+    return BadInput(fmt::format("{}: expected a safetensors file", target.tensor.file));
+  }
+  if (!parsed.edit->of_index) return target;
+  files.erase(target.tensor.file);
+  if (target.tensor.file == "model.safetensors") return BadInput("the checkpoint has no index");
+  target.other = files.empty() ? kAbsent : *files.begin();
+  return target;
+}
+
+class Text : public MappedFile {
+ public:
+  explicit Text(std::string bytes) : bytes_(std::move(bytes)) {}
+  const std::byte* data() const override {
+    return reinterpret_cast<const std::byte*>(bytes_.data());
+  }
+  uint64_t size() const override { return bytes_.size(); }
+
+ private:
+  const std::string bytes_;
+};
+
+/// Shows the file damaged to whoever reads it; what is on disk stays as it is.
+class DamagedFiles : public FilesDecorator {
+ public:
+  DamagedFiles(std::shared_ptr<FileSystem> inner, const std::string& source, Target target,
+               FaultLog log)
+      : FilesDecorator(std::move(inner)),
+        path_(source + "/" + target.File()),
+        target_(std::move(target)),
+        log_(std::move(log)) {}
+
+  Result<std::shared_ptr<const MappedFile>> Map(const std::string& path) override {
+    SP_ASSIGN(auto mapping, inner_->Map(path));
+    if (path != path_) return mapping;
+    return std::shared_ptr<const MappedFile>(std::make_shared<Text>(
+        Damaged({reinterpret_cast<const char*>(mapping->data()), mapping->size()})));
+  }
+
+  Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
+    SP_ASSIGN(const std::string text, inner_->ReadText(path, bytes_max));
+    return path == path_ ? Damaged(text) : text;
+  }
+
+ private:
+  std::string Damaged(std::string bytes) const {
+    log_({.detail = target_.InWords(), .file = target_.File(), .tensors = {target_.tensor.name}});
+    return target_.edit->make(std::move(bytes), target_.tensor, target_.n, target_.other);
+  }
+
+  const std::string path_;
+  const Target target_;
+  const FaultLog log_;
+};
+
+const FaultRegistration kRegistration{{
+    .id = "file/damage",
+    .what = "a file of the checkpoint that is loaded is damaged so that no reader may take it",
+    .where = "EDIT:N: what is done (cut, tail, length, dtype, shape, offset, twice, gone; in an "
+             "index other-file, absent-file), and to the N-th tensor that has bytes, or its file, "
+             "in the order of their names, wrapping around: offset:3",
+    .example = {"offset:3",
+                "the file of the fourth tensor that has bytes, by their names, gives it a wrong "
+                "offset"},
+    .model = FaultModel::kMustRefuse,
+    .check = [](const Case&, const std::vector<oracle::TensorLocation>& source,
+                const std::string& where) -> Status {
+      SP_TRY(TargetOf(source, where));
+      return Ok();
+    },
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          site.world.files =
+              std::make_shared<DamagedFiles>(site.world.files, site.source_directory,
+                                             TargetOf(site.source, where).value(), site.log);
+        },
+    .in_words = [](const Case&, const std::string& where) -> std::string {
+      const auto parsed = Parse(where);
+      if (!parsed.ok()) return "";
+      const Edit& edit = *parsed.value().edit;
+      return fmt::format("{} of the {} tensor that has bytes, by their names, {}",
+                         edit.of_index ? "the index" : "the file",
+                         Ordinal(static_cast<int64_t>(parsed.value().n) + 1),
+                         fmt::format(fmt::runtime(edit.in_words), "it"));
+    },
+    .on_any_device = true,
+    .tried_at = {"cut:0", "cut:40", "cut:100000", "tail:0", "tail:1", "length:0", "length:1",
+                 "dtype:0", "dtype:1", "shape:2", "offset:0", "offset:1", "twice:0", "gone:1",
+                 "gone:2", "other-file:0", "other-file:1", "absent-file:2"},
+}};
+
+}  // namespace
+}  // namespace shardproof::faults::file_damage
