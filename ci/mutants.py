@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What ci/mutate reads of JSON, and what it writes as JSON.
 
-    mutants.py judge RESULT.json EXIT_CODE STEP CASE_FILES CASES CASE.json [UNPATCHED.json]
+    mutants.py judge RESULT.json EXIT_CODE STEP CASE_FILES CASE.json
     mutants.py unit LOG EXIT_CODE
     mutants.py document TORCH CASES SEED < RESULTS
     mutants.py score KILLED_MIN NAMED_MIN [FLOOR.toml] < RESULTS
@@ -9,8 +9,7 @@
 `judge` reads what `shardproof verify` left, and prints three lines: pass, named (by a property),
 weak (caught by nothing that says what is wrong) or inconclusive; by which properties, or else why;
 in which step, and where of it. Of several cases that one counts that says most. The case that shows
-it goes to CASE.json. A run that cannot pass, of an injected fault, is held against what was left
-without a patch.
+it goes to CASE.json.
 `unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which
 tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
@@ -80,25 +79,12 @@ def of_generated(document):
     return verdict, by, failures[0]
 
 
-def of_fault(document, unpatched):
-    """Of a run with an injected fault, which must come out as it does without a patch. Fingerprints
-    are the same from run to run."""
-    here, there = ({one["fingerprint"]: one["property"] for one in each["findings"]}
-                   for each in (document, unpatched))  # fmt: skip
-    changed = [
-        here.get(one) or there[one] for one in [*here, *there] if (one in here) != (one in there)
-    ]
-    if not changed:
-        return "pass", "", None
-    return "caught", f"other findings of {properties_of(changed)}", document["case"]
-
-
-def place_of(failure, case_files, cases):
+def place_of(failure, case_files):
     """Which of the generated cases, or which file: these come first, and are numbered for
     themselves."""
     index = failure["outcome"]["index"]
     if failure["numbered"]:
-        return f"first in case {index} of {cases}"
+        return f"first in case {index}"
     return sorted(Path(case_files).rglob("*.json"))[index].name
 
 
@@ -118,10 +104,10 @@ def how_it_ended(code):
     return "inconclusive", f"exit code {code}"
 
 
-def judge(result, exit_code, step, case_files, cases, unpatched=None):
+def judge(result, exit_code, step, case_files):
     """(verdict, by, where, the case or None)."""
     code = int(exit_code)
-    if code == 0 and not unpatched:
+    if code == 0:
         return "pass", "", step, None
     document = read(result)
     if document and "summary" in document:
@@ -131,10 +117,9 @@ def judge(result, exit_code, step, case_files, cases, unpatched=None):
             verdict, by, failure = found
             if not failure:
                 return verdict, by, step, None
-            cases = cases if step == "simulated" else "20"
-            return verdict, by, f"{step}, {place_of(failure, case_files, cases)}", failure["case"]
+            return verdict, by, f"{step}, {place_of(failure, case_files)}", failure["case"]
     elif document and code not in ENDED:
-        verdict, by, case = of_fault(document, read(unpatched)) if unpatched else of_case(document)
+        verdict, by, case = of_case(document)
         return verdict, by, step, case
     return *how_it_ended(code), step, None
 
@@ -157,8 +142,7 @@ def of_unit(log, exit_code):
 
 def is_named(by):
     """Whether a property says what is wrong, and not only that a rank refused or did not end."""
-    ids = by.removeprefix("other findings of ")
-    return bool(re.match(r"\w+[.]\w", ids)) and ids != WEAKER
+    return bool(re.match(r"\w+[.]\w", by)) and by != WEAKER
 
 
 def counts_of(patches):
@@ -205,8 +189,8 @@ def document_of(lines):
 
 def main(command, *arguments):
     if command == "judge":
-        of_run, case_path, unpatched = arguments[:5], arguments[5], arguments[6:]
-        *texts, case = judge(*of_run, *unpatched)
+        *of_run, case_path = arguments
+        *texts, case = judge(*of_run)
         if texts[0] == "caught":
             texts[0] = "named" if is_named(texts[1]) else "weak"
         if case and texts[0] in ("named", "weak"):
