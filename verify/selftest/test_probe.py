@@ -11,7 +11,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from command import REPOSITORY, CommandTest, checkpoint, command
+from command import REPOSITORY, CommandTest, checkpoint
 
 PACKAGE = REPOSITORY / "verify" / "python"
 POSITION_MAX = 1 << 60  # PyTorch has no unsigned 64-bit arithmetic to go beyond
@@ -288,29 +288,6 @@ class Examples(Checks):
             with self.subTest(name):
                 out = self.torchrun(2, REPOSITORY / "fixtures" / "examples" / f"{name}.py")
                 self.assertIn("comparisons=", out)
-
-
-class Syncs(CommandTest):
-    labels = "selftest multi-rank framework nightly"
-    timeout_s = 900
-
-    def test_a_thousand_are_silent(self):
-        """Of the example: FSDP2 on 2 ranks, and 2 tensor-parallel ranks that fuse what is sent."""
-        script = REPOSITORY / "fixtures" / "examples" / "weight_sync.py"
-        logs = self.dir / "logs"
-        logs.mkdir()
-        done = self.run_process(
-            sys.executable, script, "--syncs", 1000, "--log", logs, timeout=800,
-            PATH=os.pathsep.join([os.path.dirname(command()), os.environ["PATH"]]),
-            PYTHONPATH=str(PACKAGE), GLOO_SOCKET_IFNAME="lo",
-            SHARDPROOF_DIGEST_OP=os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so"),
-        )  # fmt: skip
-        self.assert_exit(done, 0)
-        self.assertEqual(done.out.count("comparisons"), 1000)
-        self.assertNotIn("not compared", done.err)
-        reported = self.shardproof("report", logs)
-        self.assert_exit(reported, 0)
-        self.assertIn("versions sent 1000, engines 1, checks 1000", reported.out)
 
 
 def vectors():
