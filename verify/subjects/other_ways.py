@@ -40,8 +40,7 @@ def loaded(case):
     if case.options["wrapper"] == "ddp":
         return ddp.loaded(case, unseen)
     if case.options["wrapper"] == "fsdp2":
-        own = {"load": "broadcast", "strict": "no", "cpu_offload": "no", "mixed_precision": "no"}
-        options = {**case.options, **own, "frozen": "no"}
+        options = {**case.options, "load": "broadcast", "mixed_precision": "no"}
         return fsdp2.loaded(dataclasses.replace(case, options=options))
     model = case.build("cpu")
     model.load_state_dict(case.state_dict(), strict=False)
