@@ -1,8 +1,6 @@
 // checkpoint.own_save_accepted: a job can restore what it has saved itself.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "verify/verdict/refusal.h"
 #include "verify/verdict/select.h"
 
@@ -65,14 +63,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
 /// No rank of a run that no fault struck refuses a checkpoint that the same run has saved. A
 /// finding has the tensor that the refusal names, and what the verifier's own readers find there.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (!IsReference(evidence)) {
-    judgement.Skipped("a subject raises what it likes: how it ends is judged, not why");
-    return;
-  }
-  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), WasStruck)) {
-    judgement.Skipped("a fault struck: what it damaged must be refused");
-    return;
-  }
+  if (!RefusalsToJudge(evidence, judgement)) return;
   for (const PhaseEvidence& phase : evidence.phases) CheckPhase(evidence, phase, judgement);
   judgement.Skipped("no rank came to restore anything");
 }

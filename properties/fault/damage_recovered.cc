@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "verify/verdict/damage.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::fault::damage_recovered {
@@ -12,24 +13,7 @@ namespace {
 
 constexpr const char* kRot = "file/rot";
 
-/// What was damaged in the phase, by the fault's record; null if nothing was.
-const FaultRecord* DamageOf(const PhaseEvidence& phase) {
-  for (const RankEvidence& rank : phase.ranks) {
-    for (const FaultRecord& record : rank.faults) {
-      if (record.id == kRot) return &record;
-    }
-  }
-  return nullptr;
-}
-
-/// Whether a fault struck in the phase that ends jobs: which of the two came first is left open.
-bool IsEndedByAnother(const PhaseEvidence& phase) {
-  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
-    return std::any_of(rank.faults.begin(), rank.faults.end(), [](const FaultRecord& record) {
-      return record.id != kRot && record.model != "go-on" && record.model != "seen";
-    });
-  });
-}
+bool IsRot(const FaultRecord& record) { return record.id == kRot; }
 
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
                 Judgement& judgement) {
@@ -44,7 +28,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
     if (last && *restored >= *last) found("restored", "what is damaged was restored");
     return;
   }
-  if (IsEndedByAnother(phase)) return;
+  if (IsEndedByAnother(phase, IsRot)) return;
   const bool trains = phase.facts().trains;
   if (trains && evidence.test_case.SavedSteps().size() > 1 &&
       evidence.test_case.training.keep > 1) {
@@ -83,13 +67,14 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   bool any = false;
   for (const PhaseEvidence& phase : evidence.phases) {
-    const FaultRecord* damage = DamageOf(phase);
+    const FaultRecord* damage = DamageOf(phase, IsRot);
     if (damage == nullptr) continue;
     any = true;
     CheckPhase(evidence, phase, *damage, judgement);
   }
   if (any) return;
-  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), IsEndedByAnother)) {
+  if (std::any_of(evidence.phases.begin(), evidence.phases.end(),
+                  [](const PhaseEvidence& phase) { return IsEndedByAnother(phase, IsRot); })) {
     judgement.Skipped("another fault came before the damage");
   } else {
     judgement.Inconclusive("nothing was damaged");

@@ -4,31 +4,13 @@
 
 #include <algorithm>
 
+#include "verify/verdict/damage.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::fault::damage_refused {
 namespace {
 
-constexpr const char* kModel = "refuse";
-
-/// What was damaged in the phase, by the fault's record; null if nothing was.
-const FaultRecord* DamageOf(const PhaseEvidence& phase) {
-  for (const RankEvidence& rank : phase.ranks) {
-    for (const FaultRecord& record : rank.faults) {
-      if (record.model == kModel) return &record;
-    }
-  }
-  return nullptr;
-}
-
-/// Whether a fault struck in the phase that ends jobs: which of the two came first is left open.
-bool IsEndedByAnother(const PhaseEvidence& phase) {
-  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
-    return std::any_of(rank.faults.begin(), rank.faults.end(), [](const FaultRecord& record) {
-      return record.model != kModel && record.model != "go-on" && record.model != "seen";
-    });
-  });
-}
+bool IsDamagedSource(const FaultRecord& record) { return record.model == "refuse"; }
 
 /// As a person finds it in the text of the error, which is what must be so.
 bool Names(const ErrorRecord& error, const FaultRecord& damage) {
@@ -67,10 +49,10 @@ void CheckPhase(const PhaseEvidence& phase, const FaultRecord& damage, Judgement
 void Check(const Evidence& evidence, Judgement& judgement) {
   bool any = false;
   for (const PhaseEvidence& phase : evidence.phases) {
-    const FaultRecord* damage = DamageOf(phase);
+    const FaultRecord* damage = DamageOf(phase, IsDamagedSource);
     if (damage == nullptr) continue;
     any = true;
-    if (IsEndedByAnother(phase)) {
+    if (IsEndedByAnother(phase, IsDamagedSource)) {
       judgement.Skipped("another fault may have come before the damage");
     } else {
       CheckPhase(phase, *damage, judgement);

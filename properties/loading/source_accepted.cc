@@ -46,14 +46,7 @@ void CheckPhase(const CheckpointRecord& source, const PhaseEvidence& phase, Judg
 /// own reader has read whole, and has found to be the model's. A finding has the tensor that the
 /// refusal names.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (!IsReference(evidence)) {
-    judgement.Skipped("a subject raises what it likes: how it ends is judged, not why");
-    return;
-  }
-  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), WasStruck)) {
-    judgement.Skipped("a fault struck: what it damaged must be refused");
-    return;
-  }
+  if (!RefusalsToJudge(evidence, judgement)) return;
   if (const std::string& why = evidence.oracle.source.error; !why.empty()) {
     judgement.Skipped("the verifier's own reader refuses the source, too: " + why);
     return;

@@ -84,6 +84,18 @@ def carried() -> int:
     return int(line.split()[9])
 
 
+def carried_in(call):
+    """(bytes, what the call returned), with those of two barriers."""
+    dist.barrier()
+    begin = carried()
+    dist.barrier()
+    found = call()
+    dist.barrier()
+    number = carried() - begin
+    dist.barrier()
+    return number, found
+
+
 def traffic(asked):
     world_size, rows = dist.get_world_size(), 2
     mesh = init_device_mesh("cpu", (world_size,))
@@ -99,16 +111,9 @@ def traffic(asked):
     said = []
 
     def counted(what, call):
-        for each in (lambda: None, call):  # what the barriers send is taken off
-            dist.barrier()
-            begin = carried()
-            dist.barrier()
-            found = each()
-            dist.barrier()
-            said.append((what, carried() - begin))
-            dist.barrier()
-        (_, idle), (_, all_) = said.pop(-2), said.pop()
-        said.append((what, all_ - idle))
+        idle, _ = carried_in(lambda: None)  # what the barriers send is taken off
+        number, found = carried_in(call)
+        said.append((what, number - idle))
         return found
 
     for when in ("first", "second", "third"):

@@ -2,11 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
 
 namespace shardproof {
+
+bool RefusalsToJudge(const Evidence& evidence, Judgement& judgement) {
+  if (!IsReference(evidence)) {
+    judgement.Skipped("a subject raises what it likes: how it ends is judged, not why");
+    return false;
+  }
+  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), WasStruck)) {
+    judgement.Skipped("a fault struck: what it damaged must be refused");
+    return false;
+  }
+  return true;
+}
 
 std::string WithoutFinder(const std::string& message) {
   constexpr std::string_view kBefore = "rank ";

@@ -5,8 +5,13 @@
 #include <string>
 
 #include "verify/evidence/evidence.h"
+#include "verify/verdict/property.h"
 
 namespace shardproof {
+
+/// Whether what ranks refuse is judged: it is the reference's, and no fault struck in the run. If
+/// not, the judgement is skipped with the reason.
+bool RefusalsToJudge(const Evidence& evidence, Judgement& judgement);
 
 /// What a refusal says, without the rank that it says has found it.
 std::string WithoutFinder(const std::string& message);

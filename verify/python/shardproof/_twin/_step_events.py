@@ -44,8 +44,7 @@ class Batch:
 class Clip:
     """A call of clip_grad_norm_. norm: what it returned, if that is a number on every rank. part:
     where it is yet to be made up of ranks' parts, this rank's, and how many ranks have the same.
-    names: of those that had a gradient.
-    before: what the gradients were, in words, by id."""
+    names: of those that had a gradient. before: what the gradients were, in words, by id."""
 
     norm: float | None
     norm_max: float

@@ -173,11 +173,10 @@ class StepValues:
             return None
         self._passes.stepped()
         closure = arguments[1] if len(arguments) > 1 else named.get("closure")
-        if closure is None or not type(optimizer).__module__.startswith("torch.optim."):
+        is_of_torch = type(optimizer).__module__.startswith("torch.optim.")
+        is_once = is_of_torch and not isinstance(optimizer, torch.optim.LBFGS)
+        if closure is None or not is_once:
             self._steps(optimizer, evaluates=closure is not None)
-            return None
-        if isinstance(optimizer, torch.optim.LBFGS):  # which evaluates it many times
-            self._steps(optimizer, evaluates=True)
             return None
 
         def evaluated():
