@@ -155,27 +155,30 @@ void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
 
 namespace {
 
-/// Whether its checkpoint holds a byte, whatever is missing and tied.
-bool SourceHasBytes(const ModelCase& model) {
-  if (!model.unexpected.empty()) return true;
+/// How many tensors its checkpoint holds at least, whatever is missing and tied.
+int64_t Stored(const ModelCase& model, bool with_bytes) {
   const auto is_among = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  return std::any_of(model.tensors.begin(), model.tensors.end(), [&](const TensorCase& tensor) {
+  const auto is_stored = [&](const TensorCase& tensor) {
     const bool is_tied = std::any_of(model.ties.begin(), model.ties.end(),
                                      [&](const auto& tie) { return is_among(tie, tensor.name); });
     return tensor.persistent && !is_tied && !is_among(model.missing, tensor.name) &&
-           TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
-  });
+           (!with_bytes || TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0);
+  };
+  return static_cast<int64_t>(model.unexpected.size()) +
+         std::count_if(model.tensors.begin(), model.tensors.end(), is_stored);
 }
 
 }  // namespace
 
 void AddDamage(Case& made) {
-  if (!SourceHasBytes(made.model)) return;
+  if (Stored(made.model, true) == 0) return;
   std::vector<std::string> edits = {"cut",   "tail",   "length", "dtype",
                                     "shape", "offset", "twice",  "gone"};
-  if (made.model.files > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
+  // A single tensor is in one file, and that has no index.
+  const bool has_index = made.model.files > 1 && Stored(made.model, false) > 1;
+  if (has_index) edits.insert(edits.end(), {"other-file", "absent-file"});
   made.as_stated = true;
   made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), Between(0, 9999))}};
 }

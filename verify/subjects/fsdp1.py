@@ -1,4 +1,4 @@
-"""PyTorch FSDP1, original parameters kept: rank 0 reads, the values are broadcast, then sharded.
+"""PyTorch FSDP1: rank 0 reads, the values are broadcast, then sharded.
 
 FSDP1's own broadcast (`sync_module_states`) refuses modules on the CPU, so it is done by hand.
 """
@@ -29,8 +29,12 @@ RUNS = (
     "on_3 nightly: 3 llama-tied-small",
     "on_2x2 nightly: 2x2 qwen3-small",
     "mixed nightly: 2 llama-tied-small mixed_precision=bf16",
+    "flat: 2 llama-tied-small parameters=flat",
 )
-OPTIONS = {"mixed_precision": ["no", "bf16"]}
+OPTIONS = {
+    "mixed_precision": ["no", "bf16"],
+    "parameters": ["original", "flat"],  # flat is FSDP1's default
+}
 
 
 def wrap(case, model):
@@ -47,7 +51,7 @@ def wrap(case, model):
         device_mesh=case.device_mesh(),
         sharding_strategy=strategy,
         auto_wrap_policy=policy,
-        use_orig_params=True,
+        use_orig_params=case.options["parameters"] == "original",
         device_id=torch.device("cpu"),
     )
 

@@ -1,6 +1,6 @@
 """Sound ways of making gradients other than one backward before a step: a closure, steps within the
 backward pass, terms of the job's own, layers computed anew, gradients that the job reduces by
-itself, an optimizer that is made anew."""
+itself, an optimizer that is made anew, hooks that change gradients, gradients that are dropped."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ import ddp
 import fsdp2
 import torch
 import torch.distributed
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.utils.checkpoint import checkpoint
 from training import unseen
 
@@ -28,11 +29,14 @@ RUNS = (
     "reduced_by_hand nightly: 2 llama-tied-small wrapper=no way=reduced_by_hand",
     "without_backward nightly: 2 llama-tied-small wrapper=no way=without_backward",
     "new_optimizer nightly: 2 llama-tied-small way=new_optimizer",
+    "dropped nightly: 2 llama-tied-small way=dropped",
+    "power_sgd nightly: 2 llama-tied-small way=power_sgd",
+    "hook nightly: 2 llama-tied-small way=hook",
 )
 OPTIONS = {
     "wrapper": ["ddp", "fsdp2", "no"],
     "way": ["closure", "lbfgs", "in_backward", "own_terms", "computed_anew", "reduced_by_hand",
-            "without_backward", "new_optimizer"],
+            "without_backward", "new_optimizer", "dropped", "power_sgd", "hook"],
 }  # fmt: skip
 
 
@@ -80,6 +84,11 @@ class Job:
         if self.way == "computed_anew":
             for block in fsdp2.blocks_of(case, self.model):
                 block.forward = computed_anew(block.forward)
+        if self.way == "power_sgd":
+            state = PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=0.5)
+            self.model.register_comm_hook(state, powerSGD_hook)
+        for each in self.parameters if self.way == "hook" else ():
+            each.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
 
     def loss(self, step):
         loss = self.case.loss(self.model, step)
@@ -108,6 +117,10 @@ class Job:
             if self.way == "new_optimizer" and step == 2:
                 self.optimizer = torch.optim.AdamW(self.parameters, lr=5e-4)
             self.backward(step)
+            if self.way == "dropped":  # by hand, in place of zero_grad
+                for each in self.parameters:
+                    each.grad = None
+                self.loss(100 + step).backward()
             if self.way == "reduced_by_hand":
                 reduce(self.parameters)
             self.optimizer.step()

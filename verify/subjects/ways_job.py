@@ -39,12 +39,14 @@ def job_of(case):
     case.options["load"] = "broadcast"
     case.options["mixed_precision"] = "bf16" if case.options["precision"] == "bf16" else "no"
     wrapper, kind = case.options["wrapper"], case.options["optimizer"]
+    case.options["parameters"] = "flat" if wrapper == "fsdp1_flat" else "original"
     if wrapper.startswith("accelerate"):
         return accelerated(case, kind)
     if wrapper == "fsdp2":
         model = fsdp2.loaded(case)
     else:
-        model = fsdp1.loaded(case, unseen) if wrapper == "fsdp1" else ddp.loaded(case, unseen)
+        loaded = fsdp1.loaded if wrapper.startswith("fsdp1") else ddp.loaded
+        model = loaded(case, unseen)
     masters = []
     if case.options["precision"] == "masters":
         masters = [p.detach().float().requires_grad_(p.requires_grad) for p in model.parameters()]
@@ -74,7 +76,8 @@ def parts_of(case):
 
 
 def scaler_of(case):
-    kind = ShardedGradScaler if case.options["wrapper"] == "fsdp1" else torch.amp.GradScaler
+    is_fsdp1 = case.options["wrapper"].startswith("fsdp1")
+    kind = ShardedGradScaler if is_fsdp1 else torch.amp.GradScaler
     return kind("cpu", enabled=case.options["scaler"] != "no")
 
 

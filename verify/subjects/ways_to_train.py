@@ -23,7 +23,7 @@ RUNS = (
     "sharded_scaler nightly: 2 llama-tied-small wrapper=fsdp1 scaler=skips",
 )
 OPTIONS = {
-    "wrapper": ["fsdp2", "fsdp1", "ddp", "accelerate", "accelerate_ddp"],
+    "wrapper": ["fsdp2", "fsdp1", "fsdp1_flat", "ddp", "accelerate", "accelerate_ddp"],
     "optimizer": ["adamw", "adamw_foreach", "adamw_fused", "amsgrad", "adam", "nadam", "radam",
                   "adamax", "adadelta", "rmsprop", "sgd", "sgd_plain", "adagrad", "adafactor",
                   "lion", "zero", "two", "muon", "rate_of_each"],
@@ -43,6 +43,7 @@ def why_not(options, mesh):
     """Why these do not go together; "" if they do. mesh: {axis: ranks}."""
     wrapper, optimizer = options["wrapper"], options["optimizer"]
     precision, scaler = options["precision"], options["scaler"]
+    is_fsdp1 = wrapper.startswith("fsdp1")
     is_accelerate = wrapper.startswith("accelerate")
     if "tp" in mesh and wrapper != "fsdp2":
         return "only FSDP2 is put on tensor parallelism here"
@@ -50,17 +51,17 @@ def why_not(options, mesh):
         return "torch takes no norm over two meshes"
     if is_accelerate and len(mesh) > 1:
         return "Accelerate takes all ranks as one axis"
-    if precision == "bf16" and wrapper not in ("fsdp2", "fsdp1"):
+    if precision == "bf16" and wrapper != "fsdp2" and not is_fsdp1:
         return "a policy of mixed precision is FSDP's"
     if precision == "masters" and (wrapper != "ddp" or scaler != "no"):
         return "copies in F32 are made by hand, with DDP"
     if optimizer == "zero" and (wrapper != "ddp" or precision == "masters" or scaler != "no"):
         return "its ranks each step some of whole parameters"
-    if options["clip"] == "groups" and wrapper == "fsdp1":
+    if options["clip"] == "groups" and is_fsdp1:
         return "torch's own norm is that of a rank's part there"
     if optimizer == "adafactor" and "ddp" not in wrapper:
         return "torch's takes whole parameters alone"
-    if optimizer == "muon" and wrapper == "fsdp1":
+    if optimizer == "muon" and is_fsdp1:
         return "it steps matrices, and FSDP1's parameters are flat"
     if optimizer == "muon" and "tp" in mesh:
         return "its products of matrices have no rule for two axes"

@@ -5,6 +5,9 @@ namespace `c10d` (or `_c10d_functional`) when it reaches the dispatcher, which a
 sees.
 """
 
+import functools
+import threading
+
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,13 +29,37 @@ class CollectiveRecorder(TorchDispatchMode):
         self._before = before
         self._also = also
         self._next: dict[tuple[int, ...], int] = {}
+        self._called = threading.local()
+
+    def listen(self):
+        """Leaves out what a future calls once it is done: on which thread that happens is chance,
+        and no mode reaches others than this one."""
+        original = torch._C.Future.then
+
+        @functools.wraps(original)
+        def then(future, callback):
+            def called(done):
+                within = self._is_called()
+                self._called.inside = True
+                try:
+                    return callback(done)
+                finally:
+                    self._called.inside = within
+
+            return original(future, called)
+
+        torch._C.Future.then = then
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func.namespace in _NAMESPACES and func._opname not in _OTHERS:
+        is_one = func.namespace in _NAMESPACES and func._opname not in _OTHERS
+        if is_one and not self._is_called():
             self._before(func._opname.strip("_"))
             self._record(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _is_called(self):
+        return getattr(self._called, "inside", False)
 
     def _record(self, func, args, kwargs):
         op = func._opname.strip("_")

@@ -6,18 +6,23 @@ from shardproof._rank._collectives import CollectiveRecorder
 
 
 @pytest.fixture
-def happened(tmp_path):
-    """What a recorder and its `before` were told, of a world of this process alone."""
+def happened():
+    """What a recorder and its `before` were told."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def recorder(tmp_path, happened):
+    """Of a world of this process alone."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    told = []
 
     class Writer:
         def collective(self, **fields):
-            told.append(fields)
+            happened.append(fields)
 
-    with CollectiveRecorder(Writer(), lambda op: told.append(f"before {op}")):
-        yield told
+    with CollectiveRecorder(Writer(), lambda op: happened.append(f"before {op}")) as recorder:
+        yield recorder
     dist.destroy_process_group()
 
 
@@ -44,3 +49,13 @@ def test_of_a_scatter_what_one_rank_gets_is_counted(happened):
     out = torch.zeros(3)
     dist.scatter(out, [torch.ones(3)], src=0)
     assert happened[1]["op"] == "scatter" and happened[1]["count"] == 3
+
+
+def test_what_a_future_calls_is_left_out_on_any_thread(recorder, happened, monkeypatch):
+    monkeypatch.setattr(torch._C.Future, "then", torch._C.Future.then)
+    recorder.listen()
+    done = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    result = done.then(lambda _: dist.all_reduce(torch.ones(2)) or "called").wait()
+    assert result == "called"
+    dist.all_reduce(torch.ones(4))
+    assert [one["count"] for one in happened if isinstance(one, dict)] == [3, 4]

@@ -203,6 +203,7 @@ def _run(case, order, writer, observer):
     if case.world_size > 1 and "collectives" not in getattr(subject, "CANNOT", {}):
         also = {"also": observer.step_values.reduced} if observer.step_values else {}
         recorder = CollectiveRecorder(writer, faults.before_collective, **also)
+        recorder.listen()
     own = os.getpid()
     with recorder:
         subject.run(case, observer)

@@ -16,7 +16,18 @@ from . import _batches, _clips, _followed_averages, _one_step, _schedule, _twin,
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
-from ._step_events import END, Again, Batch, Clip, OwnTerms, Reduced, Scaled, Step, Zeroed
+from ._step_events import (
+    END,
+    Again,
+    Altered,
+    Batch,
+    Clip,
+    OwnTerms,
+    Reduced,
+    Scaled,
+    Step,
+    Zeroed,
+)
 
 _AFTER = ("stepped", "resumed")
 
@@ -338,6 +349,10 @@ class _Job:
         clips = _clips.whole(clips)
         parts = now.gradient_parts(peers)
         found = judged(stage, expected, self._earlier, parts, clips, left_out)
+        altered = [each.by for own in events for each, _ in own if isinstance(each, Altered)]
+        if found and altered and not any(each["cause"] for each in found):
+            stage.tell(f"gradients are not judged: {altered[0]} may change them")
+            found = []
         if found and expected.drawn:
             stage.why_not = "the subject draws random numbers that the plain twin does not draw: "
             stage.why_not += "expected plain(case), which makes the same model"

@@ -74,6 +74,13 @@ class OwnTerms:
 
 
 @dataclasses.dataclass
+class Altered:
+    """A hook of the job's own may have changed the gradients of the step that follows."""
+
+    by: str
+
+
+@dataclasses.dataclass
 class Zeroed:
     """Gradients were given up, after a step or in place of one. number: of whose optimizer, as of a
     Step; -1: those of a module, or of what is not observed."""

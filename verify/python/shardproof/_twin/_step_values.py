@@ -22,10 +22,12 @@ from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
 from . import _one_step, _passes
+from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
     WHY_NOT,
     Again,
+    Altered,
     Batch,
     Clip,
     Moment,
@@ -54,6 +56,9 @@ class StepValues:
         self._count = self._bytes = 0
         self._last = {}  # the model's parts when it was observed last
         self._passes = _passes.Passes()
+        self._own_hooks = OwnHooks()
+        self._trained = None  # to the model of the last loss
+        self._with_gradients = None  # to the model, if it has some since the last backward
         self._terms = 0  # of the loss that is being computed
         self._losses = []  # graph nodes of those since the last observation
         self._serials = weakref.WeakKeyDictionary()  # of optimizers, counted from 1
@@ -64,8 +69,9 @@ class StepValues:
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
         Case.watched = self._watch_loss
+        self._own_hooks.listen()
         register_optimizer_step_pre_hook(self._before_step)
-        _hooks.listen(torch.autograd, "backward", before=self._begins)
+        _hooks.listen(torch.autograd, "backward", before=self._begins, after=self._ended)
         _hooks.listen(torch.optim.Optimizer, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.utils.data.DistributedSampler, "__iter__", after=self._passes_again)
@@ -103,6 +109,7 @@ class StepValues:
     # ---- What is listened to
 
     def _watch_loss(self, case, model, step):
+        self._notice_given_up(model)
         fields = {each.name: getattr(case, each.name) for each in dataclasses.fields(case)}
         batch = Batch(
             fields, step, torch.default_generator.get_state(), model.training, _autocast()
@@ -136,6 +143,19 @@ class StepValues:
         # Within another backward, that of a part that is computed anew begins.
         if torch._C._current_graph_task_id() == -1 and _has_own_terms(roots, self._losses):
             self._since.append(OwnTerms())
+
+    def _ended(self, result, given, arguments, named):
+        """Of a backward."""
+        model = self._trained and self._trained()
+        has_some = model is not None and _has_gradients(model)
+        self._with_gradients = self._trained if has_some else None
+
+    def _notice_given_up(self, model):
+        """A job may set gradients to None by hand, in place of zero_grad."""
+        is_same = self._with_gradients is not None and self._with_gradients() is model
+        if is_same and not _has_gradients(model):
+            self._zeroed(None, None, [None], {})
+        self._trained = weakref.ref(model)
 
     def _averaged_over(self, result, given, arguments, named):
         targets = arguments[1] if len(arguments) > 1 else named.get("target")
@@ -188,10 +208,10 @@ class StepValues:
         return arguments[:1], {**named, "closure": evaluated}
 
     def _steps(self, optimizer, evaluates=False):
-        grads = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                grads[id(parameter)] = (parameter, _local(parameter.grad))
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        grads = {id(each): (each, _local(each.grad)) for each in parameters}
+        if altered_by := self._own_hooks.on(parameters):
+            self._since.append(Altered(altered_by))
         options = [_options(group) for group in optimizer.param_groups]
         own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
         self._since.append(Step(id(optimizer), options, grads, own, evaluates))
@@ -274,6 +294,10 @@ class StepValues:
         self._count += 1
 
 
+def _has_gradients(model) -> bool:
+    return any(parameter.grad is not None for parameter in model.parameters())
+
+
 def _has_own_terms(roots, losses) -> bool:
     """Whether a gradient comes to a leaf from roots by another way than through one of the losses,
     which are nodes of the graph."""
@@ -323,7 +347,9 @@ def _autocast():
 
 
 def _dtypes_in(module) -> dict:
-    tensors = [*module._parameters.items(), *module._buffers.items()]
+    """Of its own tensors by name; FSDP1 has views of a flat parameter as plain attributes."""
+    plain = [each for each in vars(module).items() if isinstance(each[1], torch.Tensor)]
+    tensors = [*module._parameters.items(), *module._buffers.items(), *plain]
     return {name: tensor.dtype for name, tensor in tensors if tensor is not None}
 
 
@@ -373,8 +399,8 @@ def _owners(read, optimizer) -> dict:
     owned = _optimizer.parameters_by_owner(read.tensors)
     if optimizer is not None:
         owned = {**_optimizer.copied_parameters(read, optimizer), **owned}
-    for key, several in owned.items():
-        found[key] = [(several[0].name, 0, None)]
+    for key, several in owned.items():  # which a flat parameter owns in parts is known
+        found.setdefault(key, [(several[0].name, 0, None)])
     return found
 
 
