@@ -94,6 +94,10 @@ shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
 # Checkpoints in every format, in archives and behind URLs too, read without LibTorch.
 shardproof_module(NAME formats FOLDERS verify/formats
   DEPENDS core text pickle oracle process simdjson::simdjson isal fmt::fmt)
+# Synthetic checkpoints of torch.distributed.checkpoint, in every form that other writers give them.
+shardproof_module(NAME dcp_forms FOLDERS verify/dcp_forms
+  DEPENDS core case oracle formats fmt::fmt
+  TEST_DEPENDS pickle process)
 # How the tensors of one checkpoint become those of another: the language of maps, and its views.
 shardproof_module(NAME maps FOLDERS verify/maps
   DEPENDS core oracle formats simdjson::simdjson fmt::fmt)
@@ -153,8 +157,8 @@ shardproof_module(NAME decorators TORCH FOLDERS verify/decorators
   TEST_DEPENDS process)
 # One file a fault; each registers itself, so they are linked whole.
 shardproof_module(NAME faults TORCH OBJECT FOLDERS verify/faults
-  DEPENDS core text seam comm shard case formats confine interpose fault decorators
-    nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core text storage seam comm shard case oracle formats dcp_forms confine interpose fault
+    decorators nlohmann_json::nlohmann_json fmt::fmt)
 # From a case to the launches that answer it.
 shardproof_module(NAME plan TORCH FOLDERS verify/plan DEPENDS case fault)
 # What one rank does in one launch, and what it records.
@@ -169,8 +173,8 @@ shardproof_module(NAME launch TORCH FOLDERS verify/launch
   TEST_DEPENDS oracle faults)
 # A case's run from its plan to its verdict.
 shardproof_module(NAME engine TORCH FOLDERS verify/engine
-  DEPENDS core text checkpoint case evidence verdict oracle formats maps audit process bug fault
-    launch fmt::fmt
+  DEPENDS core text checkpoint case evidence verdict oracle formats dcp_forms maps audit process bug
+    fault launch fmt::fmt
   TEST_DEPENDS aten seam model comm load pipeline crash_states decorators)
 # Many generated cases; which planted bugs they see.
 shardproof_module(NAME campaign TORCH FOLDERS verify/campaign

@@ -116,6 +116,8 @@ struct ModelCase {
       unexpected;           ///< names the checkpoint may hold besides (a synthetic one does)
   int64_t files = 1;        ///< synthetic: number of safetensors files
   bool stray_file = false;  ///< synthetic: a file beside them has other values under their keys
+  /// Synthetic: of the files that a run reads; "dcp", whose chunks and bytes follow from `seed`.
+  std::string format = "safetensors";
   bool every_tied_name =
       false;  ///< synthetic: the files hold tied tensors under each of their names
 
@@ -206,6 +208,10 @@ struct Case {
 
   bool operator==(const Case&) const = default;
 };
+
+/// The directory that a run of the reference reads: `source`, or one below it that holds a
+/// synthetic model in another format, beside the safetensors that it is judged by.
+std::string ReadFrom(const ModelCase& model, const std::string& source);
 
 /// Reads and validates a Case. Unknown fields are errors, so that a typo is not a silent default.
 /// \error kBadInput naming the field (JSON pointer), what was expected and what was found; a mesh

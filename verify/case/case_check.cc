@@ -364,6 +364,11 @@ std::vector<int64_t> Case::SavedSteps() const {
   return saved;
 }
 
+std::string ReadFrom(const ModelCase& model, const std::string& source) {
+  return model.tensors.empty() || model.format == "safetensors" ? source
+                                                                : source + "/" + model.format;
+}
+
 int64_t Case::WorldSize() const { return RanksOf(mesh); }
 
 }  // namespace shardproof

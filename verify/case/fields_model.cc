@@ -116,6 +116,17 @@ const FieldTable<ModelCase> kModelFields = {
       .draw = kWithWhole,
       .shrink = FieldShrink::kToDefault,
       .feature = {"every tied name"}}},
+    {&ModelCase::format,
+     {.name = "format",
+      .doc = "Of the files of a synthetic checkpoint that a run of the reference reads. `dcp`: "
+             "torch.distributed.checkpoint, in chunks and with bytes as other writers may have "
+             "them.",
+      .left_out_as_usual = true,
+      .names = KnownSaveFormats,
+      .source = ModelSource::kSynthetic,
+      .draw = {.how = FieldDraw::How::kWithAnother},
+      .shrink = FieldShrink::kToDefault,
+      .feature = {"a DCP source"}}},
     {&ModelCase::unexpected,
      {.name = "unexpected",
       .doc = "Names of further tensors that the checkpoint may hold. A synthetic checkpoint holds "

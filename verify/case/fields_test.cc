@@ -55,10 +55,10 @@ TEST(Fields, EveryMemberOfACaseAndItsTrainingHasARow) {
 TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {
   const ModelCase m;
   const auto& [checkpoint, factory, adapter, lora, scratch, tensors, ties, missing, unexpected,
-               files, stray, tied_names] = m;
+               files, stray, format, tied_names] = m;
   ExpectRows(ModelFields(), m,
              {&checkpoint, &factory, &adapter, &lora, &scratch, &tensors, &ties, &missing,
-              &unexpected, &files, &stray, &tied_names});
+              &unexpected, &files, &stray, &format, &tied_names});
   const TensorCase t;
   const auto& [name, kind, persistent, dtype, shape, strides, grad, attributes, init, values, real,
                rope, stored, stored_as] = t;

@@ -11,6 +11,7 @@
 #include "src/checkpoint/steps.h"
 #include "src/text/quote.h"
 #include "verify/bug/bug.h"
+#include "verify/dcp_forms/dcp_forms.h"
 #include "verify/engine/twin.h"
 #include "verify/fault/fault.h"
 #include "verify/oracle/header.h"
@@ -145,6 +146,7 @@ Status CheckReferenceOnly(const Case& test_case, const Subject& subject) {
                     test_case.subject));
   }
   if (model.from_scratch) return refuse("from_scratch");
+  if (ReadFrom(model, "") != "") return refuse("model/format " + model.format);
   if (test_case.device != "cpu") return refuse("device " + test_case.device);
   if (test_case.leftovers) return refuse("leftovers: what an earlier job left");
   if (test_case.optimizer != "none") return refuse("optimizer " + test_case.optimizer);
@@ -195,6 +197,9 @@ Result<std::string> SourceOf(const Case& test_case, const std::string& directory
     return BadInput(fmt::format("{}: cannot be made: {}", source, error.message()));
   }
   SP_TRY(oracle::WriteSynthetic(test_case, source));
+  if (const std::string read = ReadFrom(test_case.model, source); read != source) {
+    SP_TRY(dcp_forms::WriteDcp(test_case, read));
+  }
   return source;
 }
 

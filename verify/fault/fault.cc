@@ -107,6 +107,11 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
                               nearest.empty() ? "" : ": did you mean '" + nearest + "'?"));
 }
 
+Status CheckFormat(const Case& test_case, const std::string& format) {
+  if (test_case.model.format == format) return Ok();
+  return BadInput(fmt::format("expected a source in {}, found {}", format, test_case.model.format));
+}
+
 Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                    const std::string& name) {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));

@@ -138,6 +138,9 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
 Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                    const std::string& name);
 
+/// \error kBadInput if the run reads a source of another format.
+Status CheckFormat(const Case& test_case, const std::string& format);
+
 /// "WHAT" or "WHAT:RANK" of a WHERE.
 struct WhatAndRank {
   std::string what;

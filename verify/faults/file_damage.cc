@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "src/seam/decorators.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
+#include "verify/faults/shown_files.h"
 
 namespace shardproof::faults::file_damage {
 namespace {
@@ -183,50 +183,17 @@ Result<Target> TargetOf(const std::vector<oracle::TensorLocation>& source,
   return target;
 }
 
-class Text : public MappedFile {
- public:
-  explicit Text(std::string bytes) : bytes_(std::move(bytes)) {}
-  const std::byte* data() const override {
-    return reinterpret_cast<const std::byte*>(bytes_.data());
-  }
-  uint64_t size() const override { return bytes_.size(); }
-
- private:
-  const std::string bytes_;
-};
-
-/// Shows the file damaged to whoever reads it; what is on disk stays as it is.
-class DamagedFiles : public FilesDecorator {
- public:
-  DamagedFiles(std::shared_ptr<FileSystem> inner, const std::string& source, Target target,
-               FaultLog log)
-      : FilesDecorator(std::move(inner)),
-        path_(source + "/" + target.File()),
-        target_(std::move(target)),
-        log_(std::move(log)) {}
-
-  Result<std::shared_ptr<const MappedFile>> Map(const std::string& path) override {
-    SP_ASSIGN(auto mapping, inner_->Map(path));
-    if (path != path_) return mapping;
-    return std::shared_ptr<const MappedFile>(std::make_shared<Text>(
-        Damaged({reinterpret_cast<const char*>(mapping->data()), mapping->size()})));
-  }
-
-  Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
-    SP_ASSIGN(const std::string text, inner_->ReadText(path, bytes_max));
-    return path == path_ ? Damaged(text) : text;
-  }
-
- private:
-  std::string Damaged(std::string bytes) const {
-    log_({.detail = target_.InWords(), .file = target_.File(), .tensors = {target_.tensor.name}});
-    return target_.edit->make(std::move(bytes), target_.tensor, target_.n, target_.other);
-  }
-
-  const std::string path_;
-  const Target target_;
-  const FaultLog log_;
-};
+std::shared_ptr<FileSystem> Damage(const FaultSite& site, const Target& target) {
+  const std::string path = site.source_directory + "/" + target.File();
+  return ShowOther(
+      site.world.files,
+      [path, target, log = site.log](const std::string& read,
+                                     std::string_view bytes) -> std::optional<std::string> {
+        if (read != path) return std::nullopt;
+        log({.detail = target.InWords(), .file = target.File(), .tensors = {target.tensor.name}});
+        return target.edit->make(std::string(bytes), target.tensor, target.n, target.other);
+      });
+}
 
 const FaultRegistration kRegistration{{
     .id = "file/damage",
@@ -238,16 +205,14 @@ const FaultRegistration kRegistration{{
                 "the file of the fourth tensor that has bytes, by their names, gives it a wrong "
                 "offset"},
     .model = FaultModel::kMustRefuse,
-    .check = [](const Case&, const std::vector<oracle::TensorLocation>& source,
+    .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
       SP_TRY(TargetOf(source, where));
-      return Ok();
+      return CheckFormat(test_case, "safetensors");
     },
     .arm =
         [](FaultSite site, const std::string& where) {
-          site.world.files =
-              std::make_shared<DamagedFiles>(site.world.files, site.source_directory,
-                                             TargetOf(site.source, where).value(), site.log);
+          site.world.files = Damage(site, TargetOf(site.source, where).value());
         },
     .in_words = [](const Case&, const std::string& where) -> std::string {
       const auto parsed = Parse(where);

@@ -54,6 +54,7 @@ const FaultRegistration kRegistration{{
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
       SP_ASSIGN(const auto located, Locate(source, where));
+      SP_TRY(CheckFormat(test_case, "safetensors"));
       return CheckLoaded(test_case, source, located.first.tensor.name);
     },
     .arm =

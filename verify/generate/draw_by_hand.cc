@@ -136,10 +136,15 @@ void DrawMaxFileBytes(Case& made, const GenerateOptions&) {
 }
 
 void DrawFaults(Case& made, const GenerateOptions& options) {
-  if (options.faults.empty() || options.large) return;
-  if (Chance(10)) return AddFaults(made, options.faults);
+  if (options.large) return;
+  const bool has_faults = !options.faults.empty();
+  if (has_faults && Chance(10)) return AddFaults(made, options.faults);
   // Last of all draws, so that a seed keeps the cases that it had before.
-  if (made.faults.empty() && Chance(4)) AddDamage(made);
+  if (!made.faults.empty()) return;
+  if (has_faults && Chance(4)) return AddDamage(made);
+  if (!IsReference(options) || !Chance(8)) return;
+  made.model.format = "dcp";
+  if (has_faults && Chance(50)) AddDamage(made);
 }
 
 }  // namespace

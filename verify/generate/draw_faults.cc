@@ -155,32 +155,34 @@ void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
 
 namespace {
 
-/// How many tensors its checkpoint holds at least, whatever is missing and tied.
-int64_t Stored(const ModelCase& model, bool with_bytes) {
+/// Whether its checkpoint holds a byte, whatever is missing and tied.
+bool SourceHasBytes(const ModelCase& model) {
+  if (!model.unexpected.empty()) return true;
   const auto is_among = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  const auto is_stored = [&](const TensorCase& tensor) {
+  return std::any_of(model.tensors.begin(), model.tensors.end(), [&](const TensorCase& tensor) {
     const bool is_tied = std::any_of(model.ties.begin(), model.ties.end(),
                                      [&](const auto& tie) { return is_among(tie, tensor.name); });
     return tensor.persistent && !is_tied && !is_among(model.missing, tensor.name) &&
-           (!with_bytes || TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0);
-  };
-  return static_cast<int64_t>(model.unexpected.size()) +
-         std::count_if(model.tensors.begin(), model.tensors.end(), is_stored);
+           TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
+  });
 }
 
 }  // namespace
 
 void AddDamage(Case& made) {
-  if (Stored(made.model, true) == 0) return;
+  if (!SourceHasBytes(made.model)) return;
+  made.as_stated = true;
+  const int64_t n = Between(0, 9999);
+  if (made.model.format == "dcp") {
+    made.faults = {{"file/damage-dcp", fmt::format("any:{}", n)}};
+    return;
+  }
   std::vector<std::string> edits = {"cut",   "tail",   "length", "dtype",
                                     "shape", "offset", "twice",  "gone"};
-  // A single tensor is in one file, and that has no index.
-  const bool has_index = made.model.files > 1 && Stored(made.model, false) > 1;
-  if (has_index) edits.insert(edits.end(), {"other-file", "absent-file"});
-  made.as_stated = true;
-  made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), Between(0, 9999))}};
+  if (made.model.files > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
+  made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), n)}};
 }
 
 }  // namespace shardproof::draw

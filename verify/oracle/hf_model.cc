@@ -6,6 +6,7 @@
 
 #include "verify/oracle/adapter.h"
 #include "verify/oracle/architectures.h"
+#include "verify/oracle/declare.h"
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/oracle.h"
 #include "verify/oracle/quantised_config.h"
@@ -80,6 +81,11 @@ Result<DeclaredModel> DeclareModel(const Case& test_case) {
   }
   const std::string path = checkpoint + "/config.json";
   SP_ASSIGN(const std::string text, ReadWholeFile(path, kConfigBytesMax));
+  return DeclareConfig(test_case, text, path);
+}
+
+Result<DeclaredModel> DeclareConfig(const Case& test_case, const std::string& text,
+                                    const std::string& path) {
   simdjson::dom::parser parser;
   SP_ASSIGN(const simdjson::dom::object root, ParseObject(parser, path, text));
   SP_ASSIGN(const Fields fields, Fields::Of(Printable(path), root));

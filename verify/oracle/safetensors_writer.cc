@@ -9,6 +9,7 @@
 #include <fstream>
 #include <utility>
 
+#include "verify/oracle/draws.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::oracle {
@@ -21,9 +22,50 @@ Error WriteFailed(const std::string& path) {
   return Failed(fmt::format("{}: cannot be written: {}", Printable(path), std::strerror(errno)));
 }
 
+/// What stands in a header: a member of its object without the comma.
+using HeaderMembers = std::vector<std::string>;
+
 /// The header's text, padded with spaces so that the data begins at a multiple of 8.
-Result<std::string> Header(const std::vector<PlannedTensor>& tensors) {
-  std::string text = R"({"__metadata__":{"format":"pt"})";
+std::string UsualHeader(const HeaderMembers& members) {
+  std::string text = fmt::format("{{{}}}", fmt::join(members, ","));
+  text.append((kHeaderAlignment - text.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
+  return text;
+}
+
+/// The same in another form: in any order, with spaces between what JSON is made of, and padded by
+/// whatever.
+std::string OtherHeader(HeaderMembers members, Draws& draws) {
+  static const std::vector<std::string> kSpaces = {"", "", " ", "\n", "\t  ", "\r\n"};
+  const auto space = [&] { return kSpaces[draws.Below(kSpaces.size())]; };
+  const uint64_t metadata = draws.Below(3);
+  if (metadata == 0) members.erase(members.begin());
+  if (metadata == 1)
+    members[0] = R"("__metadata__":{"format":"pt","note":"{\"w\": [1, 2]}","empty":""})";
+  draws.Shuffle(members);
+  const std::string text = fmt::format("{{{}}}", fmt::join(members, ","));
+  std::string spaced;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      spaced += c;
+      spaced += text[++i];
+      continue;
+    }
+    if (c == '"') in_string = !in_string;
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (in_string && is_letter && draws.Below(16) == 0)
+      spaced += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else
+      spaced += c;
+    if (!in_string && std::strchr("{}[],:", c) != nullptr) spaced += space();
+  }
+  return spaced + std::string(draws.Flag() ? 0 : draws.Below(20), ' ');
+}
+
+Result<std::string> Header(const std::vector<PlannedTensor>& tensors,
+                           std::optional<uint64_t> form) {
+  HeaderMembers members = {R"("__metadata__":{"format":"pt"})"};
   uint64_t begin = 0;
   for (const PlannedTensor& tensor : tensors) {
     const std::optional<uint64_t> bytes = BytesOf(tensor);
@@ -32,14 +74,16 @@ Result<std::string> Header(const std::vector<PlannedTensor>& tensors) {
       return BadInput(fmt::format("tensor {}: shape: expected less than 2^63 bytes in one file",
                                   Quote(tensor.name)));
     }
-    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                        JsonString(tensor.name), tensor.dtype->name, fmt::join(tensor.shape, ","),
-                        begin, end);
+    HeaderMembers fields = {fmt::format(R"("dtype":"{}")", tensor.dtype->name),
+                            fmt::format(R"("shape":[{}])", fmt::join(tensor.shape, ",")),
+                            fmt::format(R"("data_offsets":[{},{}])", begin, end)};
+    if (form) Draws(*form + members.size()).Shuffle(fields);
+    members.push_back(fmt::format("{}:{{{}}}", JsonString(tensor.name), fmt::join(fields, ",")));
     begin = end;
   }
-  text += '}';
-  text.append((kHeaderAlignment - text.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
-  return text;
+  if (!form) return UsualHeader(members);
+  Draws draws(*form);
+  return OtherHeader(std::move(members), draws);
 }
 
 void WriteTensor(const PlannedTensor& tensor, std::ofstream& out) {
@@ -89,8 +133,9 @@ std::string JsonString(const std::string& text) {
   return out + '"';
 }
 
-Status WriteSafetensors(const std::string& path, const std::vector<PlannedTensor>& tensors) {
-  SP_ASSIGN(const std::string header, Header(tensors));
+Status WriteSafetensors(const std::string& path, const std::vector<PlannedTensor>& tensors,
+                        std::optional<uint64_t> form) {
+  SP_ASSIGN(const std::string header, Header(tensors, form));
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   char length[8];
   StoreBits(header.size(), sizeof length, length);

@@ -32,8 +32,11 @@ PlannedTensor PlannedBytes(std::string name, const std::string& dtype, std::vect
 std::string JsonString(const std::string& text);
 
 /// Writes the tensors in the given order, with metadata {"format": "pt"}.
+/// \param form  chooses what the format leaves open, as other writers have it: the order of keys,
+///   spaces, escapes, further metadata, where the data begins; none: as the format's own library.
 /// \error kBadInput if a size overflows; kFailed if the file cannot be written.
-Status WriteSafetensors(const std::string& path, const std::vector<PlannedTensor>& tensors);
+Status WriteSafetensors(const std::string& path, const std::vector<PlannedTensor>& tensors,
+                        std::optional<uint64_t> form = std::nullopt);
 
 /// Writes a small file whole. \error kFailed.
 Status WriteTextFile(const std::string& path, const std::string& text);

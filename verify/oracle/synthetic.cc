@@ -1,5 +1,7 @@
 // A synthetic model's checkpoint: values that no mistake leaves as they are. They are drawn from a
 // stream of their own, so that a tensor left at its initial value never looks loaded.
+#include "verify/oracle/synthetic.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,14 +10,15 @@
 #include <set>
 
 #include "verify/oracle/digest_scalar.h"
+#include "verify/oracle/draws.h"
 #include "verify/oracle/initial.h"
 #include "verify/oracle/oracle.h"
 #include "verify/oracle/quote.h"
-#include "verify/oracle/safetensors_writer.h"
 
 namespace shardproof::oracle {
 namespace {
 
+constexpr uint64_t kFormStream = 0x666f726d;
 constexpr uint64_t kValueStream = 0x73796e7468657469;  // tells this stream from the initial values'
 
 /// Bit 0 differs between neighbours in memory, bit 1 between neighbours along any dim.
@@ -143,7 +146,9 @@ void AddCopy(const std::string& name, const std::string& of, std::vector<Planned
   plans.push_back(std::move(copy));
 }
 
-Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
+}  // namespace
+
+Result<std::vector<PlannedTensor>> PlanSynthetic(const Case& test_case) {
   const ModelCase& model = test_case.model;
   const std::set<std::string> missing(model.missing.begin(), model.missing.end());
   const std::map<std::string, std::string> aliases = Aliases(test_case, missing);
@@ -187,6 +192,8 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
   return plans;
 }
 
+namespace {
+
 /// Found out before hours of writing, and before nobody else can write.
 Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& directory) {
   uint64_t needed = 0;
@@ -205,7 +212,7 @@ Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& dir
 /// The first of more files than there are, of another save of the same model.
 Status WriteStray(Case test_case, uint64_t files, const std::string& directory) {
   test_case.seed = ~test_case.seed;
-  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanAll(test_case));
+  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanSynthetic(test_case));
   const std::string name = fmt::format("model-00001-of-{:05}.safetensors", files + 1);
   return WriteSafetensors(directory + "/" + name, plans);
 }
@@ -220,23 +227,31 @@ std::string IndexText(const std::map<std::string, std::string>& files) {
   return text + "}}\n";
 }
 
+/// As its library writes a file, or in any other form of the format.
+std::optional<uint64_t> FormOf(const Case& test_case) {
+  Draws draws(test_case.seed ^ kFormStream);
+  if (draws.Below(3) != 0) return std::nullopt;
+  return draws.Below(UINT64_MAX);
+}
+
 }  // namespace
 
 Status WriteSynthetic(const Case& test_case, const std::string& directory) {
-  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanAll(test_case));
+  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanSynthetic(test_case));
   SP_TRY(CheckFits(plans, directory));
   // An empty file could not be named by the index, so there are at most as many as tensors.
   const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(1, test_case.model.files));
   const uint64_t count = std::max<uint64_t>(1, std::min<uint64_t>(wanted, plans.size()));
   if (test_case.model.stray_file) SP_TRY(WriteStray(test_case, count, directory));
-  if (count == 1) return WriteSafetensors(directory + "/model.safetensors", plans);
+  const std::optional<uint64_t> form = FormOf(test_case);
+  if (count == 1) return WriteSafetensors(directory + "/model.safetensors", plans, form);
   std::map<std::string, std::string> files;
   for (uint64_t file = 0; file < count; ++file) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, count);
     const std::vector<PlannedTensor> part(plans.begin() + plans.size() * file / count,
                                           plans.begin() + plans.size() * (file + 1) / count);
     for (const PlannedTensor& tensor : part) files[tensor.name] = name;
-    SP_TRY(WriteSafetensors(directory + "/" + name, part));
+    SP_TRY(WriteSafetensors(directory + "/" + name, part, form));
   }
   return WriteTextFile(directory + "/model.safetensors.index.json", IndexText(files));
 }

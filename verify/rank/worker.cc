@@ -135,8 +135,8 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
     };
     std::error_code error;
     const std::string store = std::filesystem::exists(StorePath(run), error) ? StorePath(run) : "";
-    FaultSite site{run.test_case, run.locations, run.source, run.save_to,
-                   stages,        world,         store,      log};
+    const std::string source = ReadFrom(run.test_case.model, run.source);
+    FaultSite site{run.test_case, run.locations, source, run.save_to, stages, world, store, log};
     site.stage = [recorder] { return recorder->working_on(); };
     if (seat.shares_process) {
       site.die = [lose = seat.lose] {
@@ -220,7 +220,8 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
     seat.complain(error.message);
     return ExitCode(error.code);
   };
-  const auto job = JobFromCase(run.test_case, run.phase, run.source, run.save_to);
+  const auto job =
+      JobFromCase(run.test_case, run.phase, ReadFrom(run.test_case.model, run.source), run.save_to);
   if (!job.ok()) return complain(job.error());
   auto writer = EvidenceWriter::Create(run.evidence, seat.rank);
   if (!writer.ok()) return complain(writer.error());

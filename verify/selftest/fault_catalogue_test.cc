@@ -7,6 +7,7 @@
 #include <cctype>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include "verify/case/case.h"
@@ -179,18 +180,40 @@ std::vector<std::string> FaultsWith(const std::function<bool(const Fault&)>& wan
 
 class StatedPlacesTest : public ::testing::TestWithParam<std::string> {};
 
-/// Whether a fault strikes real processes alone.
-bool NeedsProcesses(const Fault& fault, const std::string& where) {
-  return !fault.check(Loading("sim"), {}, where).ok() &&
-         fault.check(Loading("gloo"), {}, where).ok();
+/// The same load of a source in DCP's format.
+Case LoadingDcp() {
+  Case test_case = Loading("sim");
+  test_case.model.format = "dcp";
+  return test_case;
+}
+
+/// A model that a config.json describes, without a file of its tensors.
+Case FromConfig() {
+  static const auto scratch = ScratchDirectory::Make();
+  const std::string directory = scratch.value()->path();
+  std::ofstream(directory + "/config.json") << R"({"architectures": ["LlamaForCausalLM"],
+      "vocab_size": 17, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})";
+  Case test_case = Loading("sim");
+  test_case.model = {.checkpoint = directory, .from_scratch = true};
+  return test_case;
+}
+
+/// The case that a fault can strike.
+Case CaseFor(const Fault& fault, const std::string& where) {
+  const Case usual = Loading("sim");
+  if (fault.check(usual, {}, where).ok()) return usual;
+  for (const Case& other : {Loading("gloo"), LoadingDcp(), FromConfig()}) {
+    if (fault.check(other, {}, where).ok()) return other;
+  }
+  return usual;
 }
 
 TEST_P(StatedPlacesTest, OfALoadAndASave) {
   const Fault fault = FindFault(GetParam()).value();
   SKIP_WHERE_IT_CANNOT(fault.id);
   for (const std::string& where : fault.tried_at) {
-    const Case test_case = Loading(NeedsProcesses(fault, where) ? "gloo" : "sim");
-    EXPECT_EQ(Try(test_case, fault.id, where), Outcome::kAsStated) << where;
+    EXPECT_EQ(Try(CaseFor(fault, where), fault.id, where), Outcome::kAsStated) << where;
   }
 }
 

@@ -1,0 +1,136 @@
+// A damaged config.json: what is read describes no model.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "verify/fault/fault.h"
+#include "verify/faults/shown_files.h"
+#include "verify/oracle/declare.h"
+#include "verify/oracle/input_file.h"
+
+namespace shardproof::faults::file_damage_config {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Pointer = Json::json_pointer;
+
+constexpr const char* kName = "config.json";
+constexpr uint64_t kConfigBytesMax = 1u << 24;
+
+/// Whatever a field may hold by mistake.
+const std::vector<Json>& Values() {
+  static const std::vector<Json> values = {0,
+                                           -1,
+                                           1,
+                                           3,
+                                           7,
+                                           1.5,
+                                           1e300,
+                                           1 << 20,
+                                           INT64_MAX,
+                                           UINT64_MAX,
+                                           true,
+                                           "x",
+                                           "1",
+                                           "",
+                                           Json::array(),
+                                           Json::array({0}),
+                                           Json::array({-1}),
+                                           Json::array({"x"}),
+                                           Json::array({1, 2, 3}),
+                                           Json::object(),
+                                           Json::object({{"x", 1}}),
+                                           nullptr};
+  return values;
+}
+
+/// Every field, those in other fields too.
+void AddFields(const Json& value, const Pointer& at, std::vector<Pointer>& fields) {
+  if (!value.is_object()) return;
+  for (const auto& [name, member] : value.items()) {
+    fields.push_back(at / name);
+    AddFields(member, at / name, fields);
+  }
+}
+
+/// Ways to damage a text, beside what can be done to each of its fields.
+constexpr uint64_t kOfText = 3;
+
+struct Damaged {
+  std::string text;
+  std::string what;  ///< in words, of config.json
+};
+
+Damaged DamagedText(std::string text, uint64_t way, uint64_t n) {
+  if (way == 0) return {text.substr(0, n % text.size()), "is cut short"};
+  if (way == 1) return {text + "}", "goes on behind its end"};
+  const Json whole = Json::parse(text);
+  const auto first = whole.begin();
+  text.insert(text.find('{') + 1,
+              fmt::format("{}: {},", Json(first.key()).dump(), first.value().dump()));
+  return {text, fmt::format("has the field {} twice", first.key())};
+}
+
+/// The n-th of all ways to damage the text, wrapping around.
+Damaged DamagedBy(const std::string& text, uint64_t n) {
+  Json whole = Json::parse(text);
+  std::vector<Pointer> fields;
+  AddFields(whole, Pointer(), fields);
+  const uint64_t ways = fields.size() * Values().size() + kOfText;
+  const uint64_t way = n % ways;
+  if (way < kOfText) return DamagedText(text, way, n / ways + 1);
+  const Pointer& field = fields[(way - kOfText) % fields.size()];
+  const Json& value = Values()[(way - kOfText) / fields.size()];
+  whole[field] = value;
+  return {whole.dump(), fmt::format("has {} for {}", value.dump(), field.to_string())};
+}
+
+/// The first from the n-th on that describes no model, as the oracle reads it: most values are ones
+/// that some field may have.
+Result<Damaged> FirstRefused(const Case& test_case, const std::string& where) {
+  constexpr uint64_t kTriesMax = 1000;
+  SP_ASSIGN(const int64_t n, ParseIndex(where, int64_t{1} << 48, "the number"));
+  if (test_case.model.checkpoint.empty()) return BadInput("expected a model of a config.json");
+  const std::string path = test_case.model.checkpoint + "/" + kName;
+  SP_ASSIGN(const std::string text, oracle::ReadWholeFile(path, kConfigBytesMax));
+  if (!Json::parse(text, nullptr, false).is_object()) {
+    return BadInput(path + ": expected an object, found none");
+  }
+  for (uint64_t i = 0; i < kTriesMax; ++i) {
+    Damaged damaged = DamagedBy(text, static_cast<uint64_t>(n) + i);
+    if (!oracle::DeclareConfig(test_case, damaged.text, path).ok()) return damaged;
+  }
+  return BadInput(path + ": nothing that was tried makes it a config of no model");
+}
+
+const FaultRegistration kRegistration{{
+    .id = "file/damage-config",
+    .what = "config.json has a field that no model has, or is no JSON",
+    .where = "N: the N-th thing that can be done to it, or the first one after it of which no "
+             "model comes: 3",
+    .example = {"3", "config.json has a field that no model has, or is no JSON (3)"},
+    .model = FaultModel::kMustRefuse,
+    .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                const std::string& where) -> Status {
+      SP_TRY(FirstRefused(test_case, where));
+      return Ok();
+    },
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          const auto shown = [damaged = FirstRefused(site.test_case, where).value(),
+                              target = site.source_directory + "/" + kName,
+                              log = site.log](const std::string& path,
+                                              std::string_view) -> std::optional<std::string> {
+            if (path != target) return std::nullopt;
+            log({.detail = fmt::format("{} {}", kName, damaged.what), .file = kName});
+            return damaged.text;
+          };
+          site.world.files = ShowOther(site.world.files, shown);
+        },
+    .on_any_device = true,
+    .tried_at = {"0", "1", "2", "3", "40", "80", "120", "160"},
+}};
+
+}  // namespace
+}  // namespace shardproof::faults::file_damage_config
