@@ -169,8 +169,26 @@ TEST(NoNewNanTest, NamesTheFirstIndexAndAllowsWhatTheSourceHas) {
   EXPECT_EQ(finding.index, 7u);
   EXPECT_THAT(finding.coordinates, ElementsAre(2, 1));
   EXPECT_THAT(finding.ranks, ElementsAre(1));
-  sound.evidence.oracle.source.tensors["w"].nan_count = 1;
+}
+
+TEST(NoNewNanTest, AsksForAllThatTheSourceHasInItsPlaces) {
+  SoundEvidence sound;
+  FileTensor& source = sound.evidence.oracle.source.tensors["w"];
+  source.nan_count = 1;
+  source.first_nonfinite = 7;
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.no_new_nan").judgement.findings()[0].kind, "lost");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* phase : {"values", "plain", "resume"}) {
+    for (const RankEvidence& rank : sound.Phase(phase).ranks) {
+      for (const StageRecord& stage : rank.stages) {
+        if (stage.tensors.at("w").content != Content::kDefined) continue;
+        sound.Rewrite(phase, rank.rank, stage.name, "w", SetF32(7, nan));
+      }
+    }
+  }
   EXPECT_EQ(JudgeOne(sound.evidence, "loading.no_new_nan").judgement.verdict(), Verdict::kPass);
+  source.first_nonfinite = 6;
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.no_new_nan").judgement.findings()[0].kind, "moved");
 }
 
 TEST(EqualsSourceTest, NamesRankElementAndValues) {

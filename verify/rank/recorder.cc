@@ -160,18 +160,30 @@ void RecordBytes(const OwnedBytes& owned, uint64_t begin, uint64_t end, TensorSt
   });
 }
 
-/// The global index of the first NaN or Inf owned, by digesting one element at a time.
+/// Of which at once it is asked whether there is any NaN or Inf.
+constexpr uint64_t kAskedBytes = 64u << 10;
+
+/// The global index of the first NaN or Inf owned: by counting in pieces, then element by element.
 std::optional<uint64_t> FirstNonfinite(const OwnedBytes& owned, uint64_t element,
                                        sp_float_format format) {
+  const auto has_any = [&](const char* data, uint64_t length) {
+    sp_summary sum{};
+    sp_count_non_finite(&sum, data, length, format);
+    return sum.nan_count + sum.inf_count > 0;
+  };
   std::optional<uint64_t> first;
   VisitStretches(owned, 0, owned.global_bytes,
                  [&](uint64_t start, const char* data, uint64_t length) {
-                   for (uint64_t at = 0; at < length && (!first || (start + at) / element < *first);
-                        at += element) {
-                     const sp_run run{start + at, element, 1, 0, data + at, 0};
-                     sp_summary one{};
-                     sp_digest_runs(&one, &run, 1, format);
-                     if (one.nan_count + one.inf_count > 0) first = (start + at) / element;
+                   const auto is_later = [&](uint64_t at) {
+                     return at >= length || (first && (start + at) / element >= *first);
+                   };
+                   for (uint64_t piece = 0; !is_later(piece); piece += kAskedBytes) {
+                     const uint64_t end = std::min(length, piece + kAskedBytes);
+                     if (!has_any(data + piece, end - piece)) continue;
+                     uint64_t at = piece;
+                     while (at < end && !has_any(data + at, element)) at += element;
+                     if (at < end && !is_later(at)) first = (start + at) / element;
+                     return;
                    }
                  });
   return first;
