@@ -33,6 +33,7 @@ _OTHERS = {
     "ci/results.py": {"message": "is why a test was skipped, as GoogleTest has it"},
     "fixtures/bugs/comm_root_of_the_half.cc": {" error": "ends the name of what is broadcast"},
     "fixtures/bugs/fault_cause_not_told.cc": {" error": "ends the name of what is broadcast"},
+    "fixtures/bugs/fault_lost_rank_not_looked_at.cc": {"message": "is made vague"},
     "fixtures/bugs/memory_staging_rounded_up.cc": {"the bucket of ": "begins a purpose of memory"},
     "fixtures/bugs/offload_buffer_in_flight_reused.cc": {
         "the optimizer's staging": "is a purpose of memory"
@@ -45,6 +46,11 @@ _OTHERS = {
     "properties/fault/ends_as_stated.cc": {
         "message": "must name rank and cause, to people",
         "rank": "likewise",
+        "rank ": "likewise",
+        "its process ": "must be true of the rank, to people",
+        " stopped": "likewise",
+        "it has left": "likewise",
+        "it does not answer": "likewise",
         "signal": "begins how a rank ended, as the evidence has it",
         "signal 11": "is how a rank ended, as the evidence has it",
     },

@@ -22,6 +22,7 @@ struct Struck {
   /// are not: of a subject they alone.
   std::vector<std::pair<int64_t, std::string>> failed;
   std::set<int64_t> ended;    ///< ranks that a fault ends, stops or sets apart
+  std::set<int64_t> stopped;  ///< those of them that it stops
   std::set<int64_t> cut_off;  ///< ranks that nothing reaches, but which run
   std::set<int64_t> shaken;   ///< ranks that may fail in any way, or get over it
   std::string text;           ///< "rank/kill on rank 1 (at stage ready)"
@@ -51,6 +52,7 @@ Struck StruckIn(const PhaseEvidence& phase, bool is_reference) {
         struck.failed.emplace_back(rank.rank, is_reference ? fault.detail : fault.error);
       }
       if (fault.model == "end-the-run") struck.ended.insert(rank.rank);
+      if (fault.id == "rank/stop") struck.stopped.insert(rank.rank);
       if (fault.model == "tell-all") struck.cut_off.insert(rank.rank);
       if (fault.model == "end-in-time") struck.shaken.insert(rank.rank);
       texts.push_back(fmt::format("{} on rank {} ({})", fault.id, rank.rank, fault.detail));
@@ -75,6 +77,24 @@ bool NamesRank(const std::string& text, int64_t rank) {
   return false;
 }
 
+/// What an error says of a rank, as the reference does: "rank 2 (its process 4711 is gone)".
+struct Said {
+  int64_t rank = 0;
+  std::string what;
+};
+
+std::vector<Said> SaidOfRanks(const std::string& text) {
+  std::vector<Said> all;
+  for (size_t at = text.find("rank "); at != std::string::npos; at = text.find("rank ", at + 1)) {
+    char* end = nullptr;
+    const int64_t rank = std::strtoll(text.c_str() + at + 5, &end, 10);
+    const std::string_view rest(end);
+    if (!rest.starts_with(" (")) continue;
+    all.push_back({rank, std::string(rest.substr(2, rest.find(')') - 2))});
+  }
+  return all;
+}
+
 constexpr size_t kUnderWayMax = 8;
 
 /// Whether the text has something that travels in a collective which the rank may have been waiting
@@ -92,8 +112,14 @@ bool NamesWhatWasUnderWay(const std::string& text, const RankEvidence& rank) {
 class Judging {
  public:
   /// \param names_ranks  whether errors must say whom they are about
-  Judging(const PhaseEvidence& phase, const Struck& struck, bool names_ranks, Judgement& judgement)
-      : phase_(phase), struck_(struck), names_ranks_(names_ranks), judgement_(judgement) {}
+  /// \param in_known_words  whether they are the reference's
+  Judging(const PhaseEvidence& phase, const Struck& struck, bool names_ranks, bool in_known_words,
+          Judgement& judgement)
+      : phase_(phase),
+        struck_(struck),
+        names_ranks_(names_ranks),
+        in_known_words_(in_known_words),
+        judgement_(judgement) {}
 
   void Check() {
     bool any_failed = false;
@@ -130,13 +156,53 @@ class Judging {
   void CheckMessage(const RankEvidence& rank) {
     const ErrorRecord& error = rank.errors.front();
     judgement_.Compared();
-    if (TellsWhatFailed(rank.rank, error) || TellsWhoIsLost(rank, error)) return;
+    if (TellsWhatFailed(rank.rank, error) || TellsWhoIsLost(rank, error)) {
+      if (in_known_words_ && struck_.models == std::set<std::string>{"end-the-run"}) {
+        CheckSaid(rank, error);
+      }
+      return;
+    }
     if (std::any_of(struck_.failed.begin(), struck_.failed.end(),
                     [](const auto& failed) { return failed.second.empty(); })) {
       return judgement_.Inconclusive(
           "the record of a fault does not say which error the call returned");
     }
     Add(rank, "not-named", "does not name the failed rank and the operation: " + error.message);
+  }
+
+  /// That what it says became of ranks is what became of them. On one machine a process can be seen
+  /// to be gone or stopped: that it does not answer is too little.
+  void CheckSaid(const RankEvidence& rank, const ErrorRecord& error) {
+    for (const Said& said : SaidOfRanks(error.message)) {
+      judgement_.Compared();
+      if (const std::string wrong = WrongIn(said, rank.host); !wrong.empty()) {
+        Add(rank, "wrong-cause",
+            fmt::format("says of rank {} that {}, {}: {}", said.rank, said.what, wrong,
+                        error.message));
+      }
+    }
+  }
+
+  /// Why it is wrong, said on that machine; empty if it is not, or nothing that can be told.
+  std::string WrongIn(const Said& said, const std::string& host) const {
+    const auto of = std::find_if(phase_.ranks.begin(), phase_.ranks.end(),
+                                 [&](const auto& rank) { return rank.rank == said.rank; });
+    if (of == phase_.ranks.end()) return "and there is no such rank";
+    const bool is_struck = struck_.ended.contains(said.rank);
+    if (said.what.starts_with("its process ")) {
+      if (!is_struck) return "which nothing has struck";
+      const bool is_its = said.what.find(fmt::format(" {} is ", of->process_id)) != said.what.npos;
+      if (of->process_id > 0 && !is_its) {
+        return fmt::format("whose process is {}", of->process_id);
+      }
+      const bool says_stopped = said.what.ends_with(" stopped");
+      if (says_stopped && !struck_.stopped.contains(said.rank)) return "which was not stopped";
+    }
+    if (said.what.starts_with("it has left") && !is_struck && !of->errors.empty()) {
+      return "which ended with an error";
+    }
+    const bool is_vague = said.what == "it does not answer";
+    return is_vague && is_struck && of->host == host ? "whose process can be looked at" : "";
   }
 
   /// As a person finds it in the text of the error, which is what must be so.
@@ -180,13 +246,15 @@ class Judging {
   const PhaseEvidence& phase_;
   const Struck& struck_;
   const bool names_ranks_;
+  const bool in_known_words_;
   Judgement& judgement_;
 };
 
 /// In a phase that is struck every other rank ends by itself before the deadline. Where the
 /// fault only holds up, well. Where it makes a call fail, all ranks end with an error or none
 /// does, and every error says which call of which rank it was. Where a rank is lost or cut off,
-/// every error names it, and what travels in the collective that waited for it. Where one rank
+/// every error names it, and what travels in the collective that waited for it; and what the
+/// reference says became of a rank that was killed, stopped or left is true. Where one rank
 /// may fail in any way, all others end well if it does, or with an error that names it; it
 /// itself may be ended by an abort, and by no wrong access.
 void Check(const Evidence& evidence, Judgement& judgement) {
@@ -208,7 +276,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Skipped("no fault was injected that ends or delays a job");
       continue;
     }
-    Judging(phase, struck, nameless == nullptr, judgement).Check();
+    Judging(phase, struck, nameless == nullptr, IsReference(evidence), judgement).Check();
   }
   if (judgement.comparisons() == 0 && judgement.verdict() != Verdict::kSkip) {
     judgement.Inconclusive("no fault struck");
@@ -218,12 +286,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "fault.ends_as_stated",
     .claim = "Under an injected fault every rank ends in time and as the fault requires, "
-             "and names the faulted rank.",
+             "and names the faulted rank and what became of it.",
     .reads = {{EveryPhase(), {}, "fault records, how every rank ends, errors, collectives"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",
-    .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end",
-                  "subject.not_slowed_down", "subject.waits_for_a_lost_rank"},
+    .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.lost_rank_not_looked_at",
+                  "fault.waits_without_end", "subject.not_slowed_down",
+                  "subject.waits_for_a_lost_rank"},
     .check = Check,
     .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",
 }};

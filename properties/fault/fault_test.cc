@@ -223,6 +223,33 @@ TEST(EndsAsStatedTest, ARankThatIsLostIsNamedWithWhatWaitedForIt) {
   EXPECT_THAT(lost("lost rank 1 (its process 7 is gone)"), ElementsAre("not-named"));
 }
 
+TEST(EndsAsStatedTest, WhatBecameOfARankIsTold) {
+  const auto told = [](const std::string& fault, const std::string& who) {
+    Struck struck("end-the-run", "at stage ready");
+    struck.Ranks()[1].exit = "signal 9";
+    struck.Ranks()[1].faults[0].id = fault;
+    for (RankEvidence& rank : struck.Ranks()) rank.process_id = 40 + rank.rank;
+    for (const size_t rank : {0, 2}) {
+      struck.Ranks()[rank].collectives = {{0, "broadcast", 0, "U8", 8, {"w"}}};
+      struck.Says(rank, "peer", "lost " + who + ": broadcast of w: closed");
+    }
+    return struck.Kinds();
+  };
+  EXPECT_THAT(told("rank/kill", "rank 1 (its process 41 is gone)"), ElementsAre());
+  EXPECT_THAT(told("rank/stop", "rank 1 (its process 41 is stopped)"), ElementsAre());
+  EXPECT_THAT(told("rank/kill", "rank 1 (its connections with ranks 0, 2 are broken)"),
+              ElementsAre());
+  const std::string gone = "rank 1 (its process 41 is gone)";
+  for (const std::string& who :
+       {std::string("rank 1 (it does not answer)"), std::string("rank 1 (its process 4 is gone)"),
+        std::string("rank 1 (its process 41 is stopped)"),
+        gone + " and rank 2 (its process 42 is gone)",
+        gone + " and rank 2 (it has left after 5 collectives)",
+        gone + " and rank 7 (it is late)"}) {
+    EXPECT_THAT(told("rank/kill", who), ElementsAre("wrong-cause")) << who;
+  }
+}
+
 TEST(EndsAsStatedTest, RanksAreNamedInListsToo) {
   const auto kinds = [](const std::string& who) {
     return FullDisk().Says(0, "peer", who + " failed: " + kFull).Kinds();
