@@ -1,14 +1,14 @@
-// fault.nothing_leaks: a rank that ends, whatever struck it, has given back its descriptors and
-// threads, and has left no process, shared memory or temporary file.
+// fault.nothing_leaks: a rank that ends, whatever struck it, has given back its descriptors,
+// threads and mappings of files, and has left no process, shared memory or temporary file.
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::fault::nothing_leaks {
 namespace {
 
-/// Every rank that came to its own end holds no descriptor, thread, child, shared memory or
-/// temporary file that it had not when it began; one of a subject no descriptor of a file where
-/// it saves.
+/// Every rank that came to its own end holds no descriptor, thread, child, mapping of a file,
+/// shared memory or temporary file that it had not when it began; one of a subject no descriptor of
+/// a file where it saves.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -44,13 +44,14 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
-    .claim = "A rank that ends has released every descriptor, thread, process, shared "
+    .claim = "A rank that ends has released every descriptor, thread, process, mapped file, shared "
              "memory segment and temporary file, whatever fault was injected.",
     .reads = {{EveryPhase(), {}, "what processes hold when they end"}},
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",
-    .killed_by = {"fault.file_left_open", "fault.helper_left_running", "fault.shared_memory_left",
-                  "fault.temporary_file_left", "subject.file_left_open"},
+    .killed_by = {"fault.file_left_open", "fault.helper_left_running", "fault.mapping_left",
+                  "fault.shared_memory_left", "fault.temporary_file_left",
+                  "subject.file_left_open"},
     .check = Check,
     .needs_processes = true,
     .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",

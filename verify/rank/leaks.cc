@@ -73,6 +73,18 @@ void AddChildren(std::map<std::string, int>& held) {
   }
 }
 
+/// Files that are mapped to be shared, as data are; what a process runs is mapped to be its own.
+void AddMappedFiles(std::map<std::string, int>& held) {
+  // proc(5): addresses permissions offset device inode path, the permissions ending with s or p.
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t permissions = line.find(' ') + 1, path = line.find('/');
+    if (path == std::string::npos || line[permissions + 3] != 's') continue;
+    const std::string file = line.substr(path);
+    if (!file.starts_with("/dev/")) ++held["mapping of " + file];
+  }
+}
+
 /// What this process has mapped, or made and named by its PID; what others have is none of it.
 void AddSharedMemory(std::map<std::string, int>& held) {
   const std::string own = std::to_string(::getpid());
@@ -121,6 +133,7 @@ LeakWatch::Things LeakWatch::Held() const {
   AddDescriptors(held.others);
   AddThreads(held.threads);
   AddChildren(held.others);
+  AddMappedFiles(held.others);
   AddSharedMemory(held.others);
   std::error_code error;
   for (fs::directory_iterator it(temporary_, error), end; !error && it != end;

@@ -1,5 +1,5 @@
-// What a process has not given back: descriptors, threads, children, shared memory, temporary
-// files.
+// What a process has not given back: descriptors, threads, children, mapped files, shared memory,
+// temporary files.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ class LeakWatch {
   /// of others are elsewhere
   explicit LeakWatch(std::string temporary) : temporary_(std::move(temporary)), before_(Held()) {}
   /// What it has now besides, a line each: "descriptor of /tmp/a", "thread gloo", "child process
-  /// sleep", "shared memory /dev/shm/a", "temporary file a".
+  /// sleep", "mapping of /tmp/a", "shared memory /dev/shm/a", "temporary file a".
   std::vector<std::string> Since() const;
 
  private:

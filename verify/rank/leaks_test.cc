@@ -68,6 +68,20 @@ TEST_F(LeakWatchTest, SharedMemoryByNameOrMapped) {
   EXPECT_THAT(watch.Since(), IsEmpty());
 }
 
+TEST_F(LeakWatchTest, AMappedFile) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("leaks-mapped-" + std::to_string(::getpid()));
+  std::ofstream(path) << "some bytes";
+  const LeakWatch watch(folder_);
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  void* const mapped = ::mmap(nullptr, 10, PROT_READ, MAP_SHARED, fd, 0);
+  ::close(fd);
+  EXPECT_THAT(watch.Since(), ElementsAre("mapping of " + path));
+  ::munmap(mapped, 10);
+  EXPECT_THAT(watch.Since(), IsEmpty());
+  std::filesystem::remove(path);
+}
+
 TEST_F(LeakWatchTest, SystemVSharedMemory) {
   const LeakWatch watch(folder_);
   const int id = ::shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
