@@ -155,24 +155,26 @@ void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
 
 namespace {
 
-/// Whether its checkpoint holds a byte, whatever is missing and tied.
-bool SourceHasBytes(const ModelCase& model) {
-  if (!model.unexpected.empty()) return true;
+/// How many tensors of a checkpoint have a byte, at least: whatever is missing and tied.
+size_t StoredWithBytes(const ModelCase& model) {
   const auto is_among = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  return std::any_of(model.tensors.begin(), model.tensors.end(), [&](const TensorCase& tensor) {
+  const auto has_bytes = [&](const TensorCase& tensor) {
     const bool is_tied = std::any_of(model.ties.begin(), model.ties.end(),
                                      [&](const auto& tie) { return is_among(tie, tensor.name); });
     return tensor.persistent && !is_tied && !is_among(model.missing, tensor.name) &&
            TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
-  });
+  };
+  return model.unexpected.size() +
+         static_cast<size_t>(std::count_if(model.tensors.begin(), model.tensors.end(), has_bytes));
 }
 
 }  // namespace
 
 void AddDamage(Case& made) {
-  if (!SourceHasBytes(made.model)) return;
+  const size_t stored = StoredWithBytes(made.model);
+  if (stored == 0) return;
   made.as_stated = true;
   const int64_t n = Between(0, 9999);
   if (made.model.format == "dcp") {
@@ -181,7 +183,8 @@ void AddDamage(Case& made) {
   }
   std::vector<std::string> edits = {"cut",   "tail",   "length", "dtype",
                                     "shape", "offset", "twice",  "gone"};
-  if (made.model.files > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
+  // There is an index where there are several files, and no file without a tensor.
+  if (made.model.files > 1 && stored > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
   made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), n)}};
 }
 
