@@ -455,7 +455,8 @@ def _judged(received, parts, names: Names, source: Source, transport, left_out) 
             _, what, index = min(found, key=lambda one: (one[2] is None, one[2] or 0, one[0]))
             findings.append(Finding("disk", name, ranks, what, index))
     for name, of_name in sorted(parts.items()):
-        wrong, why = _whole.held_against(of_name, names.sealed[name])
+        has_all = isinstance(source.path, Manifest)
+        wrong, why = _whole.held_against(of_name, names.sealed[name], has_all)
         if why:
             left.leave(name, why)
         findings += [_of_wrong(name, each, of_name, names, source) for each in wrong]

@@ -29,12 +29,13 @@ class Groups:
     """whole: the ranks whose parts make up the tensor; alike: those that hold the same part;
     members: all that have a part of it or of a replica. This rank is in each. All are sorted.
     shown: they are what the model itself shows; if other groups have the name, nobody said whether
-    it is the same tensor there."""
+    it is the same tensor there. named: the caller said which axes the job has, so that it is."""
 
     whole: tuple[int, ...]
     alike: tuple[int, ...]
     members: tuple[int, ...] = ()
     shown: bool = False
+    named: bool = False
 
     def __post_init__(self):
         if not self.members:
@@ -233,9 +234,7 @@ def ranks_of(group) -> tuple[int, ...]:
 @dataclasses.dataclass(frozen=True)
 class Cut:
     """How a plain tensor is one part of a larger one: axes, a placement on each, and the parts.
-
-    groups is None if nobody said with which ranks it makes that up.
-    """
+    groups is None if nobody said with which ranks it makes that up."""
 
     axes: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
@@ -284,6 +283,7 @@ class Statement:
         }
         self._used: set[str] = set()
         self._claims = claims
+        self._says_axes = mesh is not None
         self._expert_axes: Axes | None = None
         self._expert_groups: dict[str, tuple[int, ...]] = {}
         self._made: dict[tuple, Groups] = {}  # asked for every tensor
@@ -330,7 +330,8 @@ class Statement:
             return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)), shown=True)
         cut = {name for name, cuts in zip(names, is_cut) if cuts}
         rest = [axis for axis in self.axes.view(names) if axis not in STAGES and axis not in cut]
-        return Groups(whole, self.axes.reached(rest), self.axes.reached([*cut, *rest]))
+        members = self.axes.reached([*cut, *rest])
+        return Groups(whole, self.axes.reached(rest), members, named=self._says_axes)
 
     def _axes_along(self, mesh, own) -> tuple[str, ...] | None:
         """The job's axes along which the dims of a mesh lie: by their names, or by the ranks."""
@@ -366,13 +367,15 @@ class Statement:
                     f"has the shape {list(tensor.shape)}"
                 )
         own = self._stated_for(name)
+        named = self._says_axes and not own and not is_expert(tensor)
         rest = [axis for axis in axes.view(said) if axis not in said and axis not in STAGES]
+        members = axes.reached([*said, *rest])
         return Cut(
             tuple(said),
             tuple(said.values()),
             tuple(len(axes.group(axis)) for axis in said),
             tuple(axes.coordinate(axis) for axis in said),
-            Groups(axes.reached(said), own or axes.reached(rest), axes.reached([*said, *rest])),
+            Groups(axes.reached(said), own or axes.reached(rest), members, named=named),
         )
 
     def _axes_for(self, tensor) -> Axes | None:
@@ -404,6 +407,7 @@ class Statement:
         alike, axes = own, self._axes_for(tensor)
         if alike is None and not is_expert(tensor):
             alike = self._group
+        named = alike is None and axes is not None and self._says_axes
         if alike is None and axes is not None:
             alike = axes.reached([axis for axis in axes.names if axis not in STAGES])
         if is_expert(tensor):  # of which nothing is taken for granted
@@ -413,13 +417,13 @@ class Statement:
             return self._alike(default, shown=True)
         if alike is None and self._claims:
             alike = self._world
-        return None if alike is None else self._alike(alike)
+        return None if alike is None else self._alike(alike, named=named)
 
-    def _alike(self, ranks, shown=False) -> Groups:
+    def _alike(self, ranks, shown=False, named=False) -> Groups:
         """Of what is whole on each of these."""
-        key = (ranks, shown)
+        key = (ranks, shown, named)
         if key not in self._made:
-            self._made[key] = Groups((self.rank,), ranks, shown=shown)
+            self._made[key] = Groups((self.rank,), ranks, shown=shown, named=named)
         return self._made[key]
 
     def of_stretch(self, own: Groups | None, group, owners) -> Groups | None:

@@ -27,6 +27,7 @@ class Part:
     kind: str = ""
     pieced: bool = False  # made of other tensors, which may have groups of their own
     members: tuple[int, ...] = ()  # the ranks that are said to have it, or a part of it
+    named: bool = False  # other ranks have the same tensor under its name
     blocks: _blocks.Held = dataclasses.field(default_factory=dict, hash=False)
 
     @property
@@ -52,7 +53,8 @@ def part_of(record: Record, blocks: _blocks.Held | None = None) -> Part:
     whole = groups.whole if groups else None
     return Part(
         record.dtype, record.shape, whole, record.coverage, record.digest, record.kind,
-        record.pieced, groups.members if groups else (), blocks or {},
+        record.pieced, groups.members if groups else (), bool(groups and groups.named),
+        blocks or {},
     )  # fmt: skip
 
 
@@ -142,30 +144,35 @@ def _made(parts, groups, whole) -> dict[tuple[int, ...], tuple[int, int]]:
     }
 
 
-def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
-    """parts: of one tensor, by rank. \\returns (who holds another one, why it is not compared)."""
+def held_against(parts: dict[int, Part], expected, has_all=False) -> tuple[list[Wrong], str]:
+    """parts: of one tensor, by rank. has_all: whether what they are held against has every tensor
+    of the model, by its names. \\returns (who holds another one, why it is not compared)."""
     if len({(part.dtype, part.shape) for part in parts.values()}) > 1:
         return [], f"ranks {sorted(parts)} do not agree on its dtype and shape"
     whole, groups = _coverage_of(next(iter(parts.values()))), groups_of(parts)
     made = _made(parts, groups, whole)
     if len(made) == len(groups):
-        return _of_groups(made, parts, expected)
+        return _of_groups(made, parts, expected, has_all)
     if any(part.pieced for part in parts.values()):
         return _of_parts(parts, expected, whole)
     lacking = next(group for group in groups if tuple(group) not in made)
     return [], f"the parts of ranks {lacking} do not form the whole tensor"
 
 
-def _of_groups(made, parts, expected):
+def _of_groups(made, parts, expected, has_all):
     """Each group holds all of a tensor."""
     wrong = {group: digest for group, digest in made.items() if digest != expected}
     right = {rank for group in made if group not in wrong for rank in group}
-    if not right and len(set(made.values())) > 1:
+    named = [
+        group for group in wrong if has_all and all(parts[rank].named for rank in group)
+    ]  # fmt: skip
+    if not right and len(set(made.values())) > 1 and len(named) < len(wrong):
         return [], f"ranks {sorted(parts)} hold different tensors of this name"
     # Ranks that were not said to have the same may well have another tensor of the name.
     others = [
         group for group in wrong
-        if right and not any(right & {*parts[rank].members} for rank in group)
+        if right and group not in named
+        and not any(right & {*parts[rank].members} for rank in group)
     ]  # fmt: skip
     sound = {parts[rank].coverage: parts[rank].digest for rank in sorted(right)}
     by_digest: dict[tuple[int, int], list[int]] = {}

@@ -68,7 +68,7 @@ class Sender:
                 self._told_groups[to].add(groups)
                 of = record.groups
                 ranks = map(packed, (of.whole, of.alike, of.members))
-                new_groups.append((groups, of.shown, *ranks))
+                new_groups.append((groups, of.shown, of.named, *ranks))
         placements = tuple((p.kind, p.dim, p.split_factor) for p in record.placements)
         return (
             name, record.kind, record.dtype, tuple(record.shape), placements, groups, record.meta,
@@ -137,8 +137,8 @@ class Receiver:
 
     def _groups_of(self, key) -> Groups:
         def made(key):
-            shown, *ranks = key
-            return Groups(*(self._one(each, unpacked) for each in ranks), shown)
+            shown, named, *ranks = key
+            return Groups(*(self._one(each, unpacked) for each in ranks), shown, named)
 
         return self._one(key, made)
 
