@@ -59,6 +59,8 @@ _DIM_OF = {
     "*.o_proj.weight": 1, "*.o_proj.weight_scale*": 1, "*.down_proj.weight": 1,
     "*.down_proj.weight_scale*": 1, "*.w13_*": 1, "*.w2_weight": 2, "*.w2_weight_scale*": 2,
 }  # fmt: skip
+# Buffers of vLLM's attention that each rank computes of its own keys and values.
+_OF_EACH_RANK = ("*._q_scale", "*._k_scale", "*._v_scale", "*._prob_scale")
 
 # Last parts of names that codes have which do not follow from the weights alone, or whose scales
 # have scales.
@@ -84,6 +86,8 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     shapes = {name: value.shape for name, value in model.named_parameters()}
     _refuse_fitted(shapes)
     layout = _layout(shapes) if tp > 1 else {}
+    buffers = [name for name, _ in model.named_buffers()]
+    layout |= {each: "local" for each in _OF_EACH_RANK if fnmatch.filter(buffers, each)}
     mesh = {
         "dp": [list(range(at, size, tp)) for at in range(tp)],
         "tp": [list(range(at, at + tp)) for at in range(0, size, tp)],
