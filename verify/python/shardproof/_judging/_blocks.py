@@ -3,6 +3,8 @@ can be told. They are cut in the whole tensor, so that they do not depend on how
 
 import math
 
+import torch
+
 from .._digests import _digest
 from .._holdings._holding import Holding
 from .._holdings._layout import Run
@@ -29,13 +31,14 @@ def count_of(shape, element_bytes: int, block_bytes: int) -> int:
     return count if count > 1 else 0
 
 
-def count_in(held: Holding, block_bytes: int) -> int:
-    """Of memory that the op reads where it lies: blocks of any other are not digested apart."""
-    local = held.local
-    if not local.is_contiguous() or local.dtype in _digest.ONE_NAN or not local.numel():
+def count_in(held: Holding, block_bytes: int, dtype: torch.dtype | None = None) -> int:
+    """Of memory that the op reads where it lies: blocks of any other are not digested apart.
+    dtype: that its values are cast to before, if they are."""
+    local, dtype = held.local, dtype or held.local.dtype
+    if not local.is_contiguous() or dtype in _digest.ONE_NAN or not local.numel():
         return 0
     is_read = _digest.is_on_gpu(local) or (local.device.type == "cpu" and _digest.has_op())
-    return count_of(held.shape, local.element_size(), block_bytes) if is_read else 0
+    return count_of(held.shape, dtype.itemsize, block_bytes) if is_read else 0
 
 
 def whole(number: int, shape, element_bytes: int, block_bytes: int) -> Run:

@@ -9,7 +9,7 @@ from .._digests import _digest
 from .._holdings._unchanged import Look
 from ._rows import Rows
 
-_BYTES = 16  # of a digest
+DIGEST_BYTES = 16
 
 
 class Sent:
@@ -39,6 +39,6 @@ class Sent:
         summed.index_add_(0, self._to, rows[self._from])
         data, at, found = ctypes.string_at(summed.data_ptr(), summed.nbytes), 0, []
         for count in self._ends:
-            found.append(data[at : at + _BYTES * count])
-            at += _BYTES * count
+            found.append(data[at : at + DIGEST_BYTES * count])
+            at += DIGEST_BYTES * count
         return found

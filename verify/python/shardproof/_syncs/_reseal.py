@@ -18,7 +18,7 @@ from .._judging import _blocks, _whole
 from .._judging._arguments import frozen, numbered
 from .._judging._equalities import Equalities
 from .._judging._rows import Builder
-from .._judging._sent import Sent
+from .._judging._sent import DIGEST_BYTES, Sent
 from .._stored._manifest import Manifest
 
 _VERSION_MAX = 1 << 62
@@ -27,14 +27,16 @@ _of_models: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 @dataclasses.dataclass
 class Again:
-    """What a seal leaves behind. asked, said: of its arguments and the model. sums: of those that
-    this rank judges, the ones that are digests of its tensors and blocks. order: where the digests
+    """What a seal leaves behind. asked, said: of its arguments and the model. sizes: in bytes, of
+    what this rank, as a judge, is sent. sums: of those that it judges, the ones that are digests of
+    its tensors and blocks. order: where the digests
     of the manifest's tensors and blocks are among those of all judges. number: the same on all
     ranks, and of this seal alone."""
 
     asked: tuple
     said: list
     sent: Sent
+    sizes: list[int]
     equalities: Equalities
     sums: list[int]
     order: list[int]
@@ -44,11 +46,12 @@ class Again:
 
 @dataclasses.dataclass
 class Sealed:
-    """What a rank has found in a seal of everything. tensors: that it has, if none is cast.
-    received: of each rank the parts of the tensors that this one judges, and the texts of values;
-    wholes: these tensors and values."""
+    """What a rank has found in a seal of everything. tensors: that it has, if none is quantised;
+    casts: the dtypes of those that are sent in another one. received: of each rank the parts of the
+    tensors that this one judges, and the texts of values; wholes: these tensors and values."""
 
     tensors: dict[str, Holding] | None
+    casts: dict[str, torch.dtype] | None
     received: list[dict]
     wholes: tuple[dict, dict]
     block_bytes: int
@@ -76,7 +79,7 @@ def manifest_of(model, looked: Look | None, asked: tuple, version, transport) ->
     with contextlib.suppress(RuntimeError):  # where all is described it is told
         messages = again.sent.messages(looked)
     received = transport.exchange(messages)
-    if received is None:
+    if received is None or [len(each) for each in received] != again.sizes:
         return None
     sums = again.equalities.sums(_digest.digests_of(b"".join(received)))
     if not all(right for (right,) in transport.everybody([int(sums is not None)])):
@@ -115,26 +118,29 @@ def _digests_of(manifest: Manifest) -> torch.Tensor:
 def _sent(looked: Look, sealed: Sealed, world_size: int) -> Sent:
     builder = Builder(looked)
     said: list[list[list[int]]] = [[] for _ in range(world_size)]
-    for name, held in sealed.tensors.items():
-        runs = {}
-        if _blocks.count_in(held, sealed.block_bytes):
-            runs = _blocks.cut(held.runs, held.local.element_size(), sealed.block_bytes)
+    for name, held in sorted(sealed.tensors.items()):  # the order that the judges count on
+        runs, cast = {}, sealed.casts.get(name)
+        dtype = cast or held.dtype
+        if _blocks.count_in(held, sealed.block_bytes, dtype):
+            runs = _blocks.cut(held.runs, dtype.itemsize, sealed.block_bytes)
         rows = [
-            builder.add(held, held.local, each, (0, 0)) for each in runs.values() or [held.runs]
+            builder.add(held, held.local, each, (0, 0), cast=cast)
+            for each in runs.values() or [held.runs]
         ]
         said[judge_of(name, world_size)] += [rows, *([row] for row in rows if runs)]
     rows, places = builder.rows()
     return Sent(rows, [[[places[row] for row in each] for each in one] for one in said], {})
 
 
-def _judged(received, wholes) -> tuple[Equalities, list[int]]:
-    equalities, sums, places, count = Equalities(), [], [], 0
+def _judged(received, wholes) -> tuple[list[int], Equalities, list[int]]:
+    equalities, sums, places, sizes, count = Equalities(), [], [], [], 0
     for own in received:
         places.append({})
-        for name, part in own.items():
+        for name, part in sorted(own.items()):
             for number in (None, *part.blocks):
                 places[-1][name, number] = count
                 count += 1
+        sizes.append(len(places[-1]) * DIGEST_BYTES)
     for name in sorted(wholes):
         by_rank = {rank: own[name] for rank, own in enumerate(received) if name in own}
         groups = _whole.groups_of(by_rank)
@@ -146,7 +152,7 @@ def _judged(received, wholes) -> tuple[Equalities, list[int]]:
         for number in range(len(wholes[name].blocks)):
             having = [rank for rank in groups[0] if number in by_rank[rank].blocks]
             sums.append(equalities.add_equal([tuple(places[r][name, number] for r in having)]))
-    return equalities, sums
+    return sizes, equalities, sums
 
 
 def _order(manifest: Manifest, prefix: str, world_size: int) -> list[int]:

@@ -108,7 +108,7 @@ def _sealed(model, optimizer, ignore, cast, said, version, transport) -> _reseal
         raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
     if not verdict.tensors:
         raise RuntimeError("shardproof.seal: there is no tensor to seal")
-    return _reseal.Sealed(sent.as_they_are(), received, sealed, block_bytes)
+    return _reseal.Sealed(*sent.unquantised(), received, sealed, block_bytes)
 
 
 def _gathered(transport, sealed, version, prefix, optimizer_prefix):
@@ -181,10 +181,12 @@ class _Sent:
         self._steps = {name: _cast.steps_of(held, cast) for name, held in tensors.items()}
         self._tensors = tensors
 
-    def as_they_are(self) -> dict | None:
-        """The tensors, if none is cast."""
-        is_cast = any(steps != (None, None) for steps in self._steps.values())
-        return None if is_cast else self._tensors
+    def unquantised(self) -> tuple[dict, dict] | tuple[None, None]:
+        """The tensors, and the dtypes of those that are cast, if none is quantised."""
+        if any(scaled is not None for _, scaled in self._steps.values()):
+            return None, None
+        casts = {name: dtype for name, (dtype, _) in self._steps.items() if dtype is not None}
+        return self._tensors, casts
 
     def shared(self) -> dict[str, _scaled.Shared]:
         """Of the blocks of what is quantised, those that other ranks have a part of."""

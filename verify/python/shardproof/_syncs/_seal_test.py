@@ -20,6 +20,7 @@ from shardproof._judging._whole import Part
 from shardproof._syncs import _state_dict
 from shardproof._syncs._seal import seal
 from shardproof._syncs._sealing_writer import SealingWriter
+from shardproof.engines import FP8_TENSOR
 
 
 def model():
@@ -53,11 +54,21 @@ def test_a_model_that_was_sealed_before_is_described_anew_only_if_it_is_another(
     found.tensors.clear()
     sealed(4, 0)
     sealed(4, 1, prefix="model.")
-    sealed(4, 1, cast=torch.bfloat16)
-    sealed(4, 1, cast=torch.bfloat16)  # what is cast is
+    of_first = {"0.*": torch.bfloat16}
+    sealed(5, 1, cast=of_first)
+    for version in (6, 7):
+        with torch.no_grad():
+            live[0].weight += 1  # what is cast
+            live[1].weight -= 1  # what is not
+        sealed(version, 0, cast=of_first)
+    of_first["0.bias"] = of_first.pop("0.*")  # changed in place
+    sealed(7, 1, cast=of_first)
+    quantised = {"[01].weight": FP8_TENSOR}
+    sealed(7, 1, cast=quantised)
+    sealed(7, 1, cast=quantised)  # what is quantised is described anew each time
     live[1] = nn.Linear(2, 2)
-    sealed(5, 1)
-    sealed(6, 0)
+    sealed(8, 1)
+    sealed(9, 0)
 
 
 def test_a_seal_has_the_digests_of_the_whole_tensors(tmp_path):
