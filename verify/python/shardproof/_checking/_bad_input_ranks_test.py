@@ -11,8 +11,11 @@ from shardproof._checking._check import check
 from shardproof._checking._ranks_test import DEADLINE, alike, model, run
 from shardproof._judging import _own
 from shardproof._judging._own import CHANGED
+from shardproof._stored._checkpoint import SEAL_DIGEST, SEAL_SCHEMA
+from shardproof._stored._manifest import Manifest
 
 TP = {"tp": [[0, 1, 2]]}
+MANIFEST = Manifest({"schema": SEAL_SCHEMA, "digest": SEAL_DIGEST, "tensors": {}, "values": {}})
 # What ranks 0, 1 and 2 say, and how the line begins that all of them are told.
 CASES = {
     "groups that overlap": (
@@ -56,6 +59,26 @@ CASES = {
     "a layout that one rank does not say": (
         [{"mesh": TP, "layout": {"0.bias": {"tp": Shard(0)}}}] * 2 + [{"mesh": TP}],
         "AssertionError: shardproof.check: 0.bias on rank 2: it is a parameter torch.float32 [4],",
+    ),
+    "a manifest that one rank was not given": (
+        [{"against": MANIFEST}, {"against": MANIFEST}, {}],
+        "RuntimeError: shardproof.check: against= is not given on rank 2 and a manifest on rank 0",
+    ),
+    "a map that one rank was not given": (
+        [{"against": MANIFEST, "map": ["a -> b"]}, {"against": MANIFEST}, {}],
+        "RuntimeError: shardproof.check: map= is not given on rank 1 and given on rank 0",
+    ),
+    "a budget on one rank": (
+        [{}, {"budget_s": 1.0}, {}],
+        "RuntimeError: shardproof.check: budget_s= is given on rank 1 and not given on rank 0",
+    ),
+    "the text of a manifest": (
+        [{"against": MANIFEST.to_json()}] * 3,
+        "RuntimeError: shardproof.check: rank 0 cannot read the checkpoint: expected a path or a M",
+    ),
+    "a manifest as a dict": (
+        [{"against": {"manifest": 3}}] * 3,
+        "RuntimeError: shardproof.check: rank 0 cannot read the checkpoint: expected a path or a M",
     ),
     "another model on one rank": (
         [{}, {}, {"ignore": ["0.bias"]}],

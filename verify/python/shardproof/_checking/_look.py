@@ -15,8 +15,15 @@ from .._judging._outcome import Mismatch, Outcome, conclude
 from .._judging._own import Reading, tensors_of
 from .._judging._transport import Transport
 from .._judging._verdict import of_share, settled, to_locate
+from .._stored._manifest import Manifest
 from . import _again
 from ._turns import Turns
+
+_ASKED = (
+    ("against=", ("not given", "a checkpoint", "a manifest")),
+    ("map=", ("not given", "given")),
+    ("budget_s=", ("not given", "given")),
+)
 
 
 @dataclasses.dataclass
@@ -47,6 +54,7 @@ def look(asked: Asked, turns: Turns) -> Outcome:
     source = asked.against
     source.synced, source.in_turns = turns.synced, asked.budget_s is not None
     with forgetting(transport):
+        _refuse_unlike(asked, transport)
         if (outcome := _again.outcome_of(asked, turns, transport)) is not None:
             return outcome
         wanted = turns.window(transport) if asked.budget_s else lambda name: True
@@ -70,6 +78,24 @@ def look(asked: Asked, turns: Turns) -> Outcome:
         outcome = _outcome(transport, verdict, own, asked.strict, disk)
         _again.keep(asked, turns, transport, own, heard, outcome, verdict, disk)
         return outcome
+
+
+def _refuse_unlike(asked: Asked, transport):
+    """Ranks that were asked for other things would wait for each other.
+
+    \\raises RuntimeError on all ranks alike.
+    """
+    source = asked.against
+    kind = 0 if source.path is None else 2 if isinstance(source.path, Manifest) else 1
+    own = [kind, int(source.map is not None), int(asked.budget_s is not None)]
+    first, *others = transport.everybody(own)
+    for rank, each in enumerate(others, 1):
+        for (option, words), here, there in zip(_ASKED, each, first, strict=True):
+            if here != there:
+                raise RuntimeError(
+                    f"shardproof.check: {option} is {words[here]} on rank {rank} and {words[there]}"
+                    " on rank 0: pass the same on all ranks"
+                )
 
 
 def _own(asked: Asked, wanted, transport) -> "Own":

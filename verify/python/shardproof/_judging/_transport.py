@@ -37,11 +37,15 @@ class Link:
 
 
 class Transport:
-    """deadline: seconds. \\raises TimeoutError, of any method, if a rank does not come."""
+    """deadline: seconds. whose: what the caller called.
+
+    \\raises TimeoutError, of any method, if a rank does not come.
+    """
 
     _links: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a world's: by deadline
 
-    def __init__(self, deadline):
+    def __init__(self, deadline, whose="check"):
+        self._whose = whose
         self.world_size, self.rank = len(world()), dist_rank()
         self._deadline = deadline
         self._link = self._linked() if self.world_size > 1 else Link(None, 1)
@@ -157,16 +161,16 @@ class Transport:
             with self._deadline_named() as group:
                 dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
 
-    def agree(self, what: str, cause: BaseException | None, whose="check"):
+    def agree(self, what: str, cause: BaseException | None):
         """Raises on all ranks alike if any of them has a cause, as `fail` does."""
         if any(failed for (failed,) in self.everybody([int(cause is not None)])):
-            self.fail(what, cause, whose)
+            self.fail(what, cause)
 
-    def fail(self, what: str, cause: BaseException | None, whose="check"):
+    def fail(self, what: str, cause: BaseException | None):
         """Raises on all ranks alike, for the first rank that says why."""
         reasons = self.reasons(f"{type(cause).__name__}: {cause}" if cause else "")
         rank, reason = min(reasons.items())
-        raise RuntimeError(f"shardproof.{whose}: {what}: rank {rank}: {reason}") from cause
+        raise RuntimeError(f"shardproof.{self._whose}: {what}: rank {rank}: {reason}") from cause
 
     def forget(self):
         """After a failure: what one side believes that the other knows may not have come."""
@@ -199,8 +203,8 @@ class Transport:
             # Gloo's first sentence, without the line of its source.
             why = re.sub(r"^\[\S*\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
             raise TimeoutError(
-                f"shardproof.check: rank {self.rank}: not every rank called check in time: one of "
-                f"the job's {self.world_size} ranks ended, or did not come within "
+                f"shardproof.{self._whose}: rank {self.rank}: not every rank called {self._whose} "
+                f"in time: one of the job's {self.world_size} ranks ended, or did not come within "
                 f"{self._deadline:g} s: {why}"
             ) from error
 

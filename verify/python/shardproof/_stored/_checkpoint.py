@@ -90,7 +90,11 @@ def open_stored(path) -> Checkpoint:
     """
     if hasattr(path, "as_checkpoint"):
         return path.as_checkpoint()
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise Unreadable(f"expected a path or a Manifest, found a {type(path).__name__}")
     path = os.fspath(path)
+    if path[:1] in ("{", b"{") and not os.path.exists(path):
+        raise Unreadable("expected a path or a Manifest, found the text of one: Manifest.from_json")
     try:
         return _of_directory(path) if os.path.isdir(path) else _of_file(path)
     except FileNotFoundError as error:

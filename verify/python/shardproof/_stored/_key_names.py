@@ -38,8 +38,9 @@ def best_of(counts: Counter[str], path="") -> str | None:
     best = sorted(prefix for prefix, count in counts.items() if count == most)
     usual = [prefix for prefix in _USUAL if prefix in best]
     if len(best) > 1 and not usual:
+        where = f"{path}: " if path else ""
         raise Ambiguous(
-            f"{path}: equally many names match below {best[0]!r} and below {best[1]!r}: "
+            f"{where}equally many names match below {best[0]!r} and below {best[1]!r}: "
             "pass the model's as prefix="
         )
     return usual[0] if usual else best[0]

@@ -54,7 +54,7 @@ def seal(
     \\raises TimeoutError if a rank does not call it in time.
     """
     _log.check_path(log, version, "seal")
-    transport, cause = Transport(deadline), None
+    transport, cause = Transport(deadline, "seal"), None
     said = group, groups, mesh, layout
     looked, asked = _reseal.look(model, optimizer, ignore, cast, prefix, said)
     manifest = _reseal.manifest_of(model, looked, asked, version, transport)
@@ -73,7 +73,7 @@ def seal(
         cause = raised
     written = " or ".join(str(each) for each in (to, log) if each is not None)
     what = f"write {written}" if written else "make the manifest"
-    transport.agree(f"cannot {what}", cause, "seal")
+    transport.agree(f"cannot {what}", cause)
     return manifest
 
 
@@ -96,14 +96,14 @@ def _sealed(model, optimizer, ignore, cast, said, version, transport) -> _reseal
         cause = error
     received = transport.to_judges(own) if known is not None else None
     if received is None:
-        transport.fail("cannot read the model", cause, "seal")
+        transport.fail("cannot read the model", cause)
     try:
         share, sealed = _judged(received, block_bytes)
     except Exception as error:
         cause = error
     verdict = settled(share, transport)
     if verdict is None:
-        transport.fail("cannot judge", cause, "seal")
+        transport.fail("cannot judge", cause)
     if verdict.folds:
         raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
     if not verdict.tensors:
