@@ -71,6 +71,19 @@ def test_a_model_that_was_sealed_before_is_described_anew_only_if_it_is_another(
     sealed(9, 0)
 
 
+def test_blocks_of_what_is_cast_are_those_of_its_values_after_the_cast():
+    live, blocks = nn.Linear(1 << 10, 5 << 10, bias=False), []
+    for _ in range(2):
+        with torch.no_grad():
+            live.weight[-1, -1] += 1
+        found = seal(live, cast=torch.bfloat16)
+        alone = seal(copy.deepcopy(live).bfloat16())
+        assert found.digest == alone.digest
+        blocks.append(found.blocks["weight"].tolist())
+    (first, second, last), (*same, changed) = blocks
+    assert same == [first, second] and changed != last
+
+
 def test_a_seal_has_the_digests_of_the_whole_tensors(tmp_path):
     live = model()
     count = seal(live, to=tmp_path / "seal.json", prefix="model.")
