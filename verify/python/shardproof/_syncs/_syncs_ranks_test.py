@@ -15,6 +15,7 @@ from shardproof import _program, check, seal
 from shardproof._checking import _look
 from shardproof._checking._check import Mismatch
 from shardproof._checking._ranks_test import DEADLINE, alike, run
+from shardproof._judging import _own
 from shardproof._stored._manifest import Manifest
 
 WORLD = 2
@@ -205,6 +206,25 @@ def in_ddp(rank):
     return tuple(found)
 
 
+def cast_again(rank):
+    """Seals of a trainer whose layers are cast. \\returns whether each is that of the cast values,
+    and how often the model was described."""
+    mesh, looks, read, found = init_device_mesh("cpu", (WORLD,)), [], _own.tensors_of, []
+    _own.tensors_of = lambda *arguments: looks.append(1) or read(*arguments)
+    model, plain = fully_shard(trained(1), mesh=mesh), trained(1)
+    for step in (1, 2, 3):
+        with torch.no_grad():
+            for value in [*model.parameters(), *plain.parameters()]:
+                value.mul_(1.1)
+        manifest = seal(model, version=step, cast={"layers.*": torch.bfloat16})
+        state = {
+            name: value.bfloat16() if name.startswith("layers.") else value
+            for name, value in plain.state_dict().items()
+        }
+        found += [manifest.weights_digest == seal(state).weights_digest, len(looks)]
+    return tuple(found)
+
+
 # ---- Mistakes: each loads the second sync --------------------------------------------------------
 
 
@@ -326,6 +346,10 @@ def test_after_a_sound_sync_ranks_describe_nothing_as_long_as_all_is_right():
     assert (first, second, third, fifth) == ((), (), (), ()) and (one, two, three) == (1, 1, 1)
     assert [each[:2] for each in wrong] == [("layers.1.experts.2.down.weight", (1,))]
     assert (four, five) == (2, 3)  # rank 1 has another module in the end
+
+
+def test_what_is_cast_is_described_once_and_sealed_as_it_is_cast():
+    assert alike(run(cast_again, WORLD), range(WORLD)) == (True, 1, True, 1, True, 1)
 
 
 def test_replicas_in_ddp_are_described_once_as_long_as_their_group_is_the_same():
