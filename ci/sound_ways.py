@@ -17,7 +17,8 @@ from subject_runs import PACKAGE, REPOSITORY, ran, warm
 SUBJECTS = REPOSITORY / "verify" / "subjects"
 # Meshes, and how often: two ranks show most of what more do.
 MESHES = {"2": 10, "3": 2, "4": 1, "2x2": 2, "dp_shard=1,tp=2": 1, "dp_shard=2,tp=2": 1}
-MODELS = ("plain", "tied", "dropout", "batch_norm", "sometimes")  # of small_models.py
+# Of small_models.py.
+MODELS = ("plain", "tied", "dropout", "batch_norm", "sometimes", "caches", "follows")
 CHECKPOINT = "llama-tied-small"
 USUAL = 0.6  # how often an option has its default
 STEPS = "3"  # the second is the one that some ways leave out, or freeze for

@@ -86,4 +86,11 @@ class TrainingEvidence : public SoundEvidence {
   }
 };
 
+/// The only finding of a property; a test fails if it has none, or several.
+inline Finding OnlyFinding(const Evidence& evidence, const std::string& id) {
+  const PropertyResult result = JudgeOne(evidence, id);
+  EXPECT_EQ(result.judgement.findings().size(), 1u) << result.judgement.reason();
+  return result.judgement.findings().empty() ? Finding() : result.judgement.findings()[0];
+}
+
 }  // namespace shardproof::testing

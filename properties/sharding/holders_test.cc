@@ -98,6 +98,20 @@ TEST(HoldersTest, WhatEachRankHasOfItsOwnMayDifferAndWhatIsRewrittenIfNoneIsComm
   }
 }
 
+TEST(HoldersTest, WhatStepsWriteAndNobodySavesMayDiffer) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) {
+    Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+    TensorDescriptor& descriptor = sound.Descriptor("values", rank, "ready", "norm");
+    descriptor.varies = "rewritten";
+    descriptor.persistent = false;
+    sound.Rewrite("values", rank, "ready", "norm", SetF32(1, 7.0f + static_cast<float>(rank)));
+  }
+  const PropertyResult result = JudgeOne(sound.evidence, kMatch);
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kPass);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("it is not saved, and steps write it"));
+}
+
 TEST(HoldersTest, ABufferThatIsNotSavedMayBeOfUnlikeSizes) {
   for (const bool persistent : {false, true}) {
     SoundEvidence sound;

@@ -174,9 +174,11 @@ bool MayDiffer(const std::string& stage, const std::string& name, const std::vec
   const std::string why = WhyItVaries(images);
   const size_t alike = CountOfFirst(images);
   if (why.empty() || alike == images.size()) return false;
-  if (why == "rewritten" && 2 * alike > images.size()) return false;
-  std::string reason = fmt::format("{} at `{}` was not compared: {}", name, stage, InWords(why));
-  if (why == "rewritten") {  // nobody said what for
+  const bool is_scratch = IsScratch(images);
+  if (why == "rewritten" && !is_scratch && 2 * alike > images.size()) return false;
+  const char* in_words = is_scratch ? "it is not saved, and steps write it" : InWords(why);
+  std::string reason = fmt::format("{} at `{}` was not compared: {}", name, stage, in_words);
+  if (why == "rewritten" && !is_scratch) {  // nobody said what for
     judgement.Inconclusive(std::move(reason));
   } else {
     judgement.NotCompared(std::move(reason));

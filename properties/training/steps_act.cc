@@ -217,8 +217,17 @@ class StepCheck {
   Stills state_;
 };
 
-/// No parameter that does not require a gradient changes. A script may change what it has frozen
-/// as it likes: it may hold an average.
+/// Whether the plain twin has seen that the step made it an average of a trainable parameter.
+bool IsAverage(const OracleRecord& oracle, const std::string& stage, const std::string& name) {
+  return std::any_of(oracle.twin_steps.begin(), oracle.twin_steps.end(), [&](const TwinStep& step) {
+    const auto& names = step.averages;
+    return step.stage.text() == stage && std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+/// No parameter that does not require a gradient changes, but one that follows a trainable one, as
+/// a momentum encoder's. A script may change what it has frozen as it likes: it may hold an
+/// average.
 void CheckFrozen(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
   std::string before;
   for (const std::string& stage : TrainStages(phase, "model", judgement)) {
@@ -230,6 +239,7 @@ void CheckFrozen(const Evidence& evidence, const PhaseEvidence& phase, Judgement
         if (earlier.empty() || later.empty()) continue;
         if (!IsParameter(*later[0].parts[0].descriptor, false)) continue;
         judgement.Compared(later.size());
+        if (IsAverage(evidence.oracle, stage, name)) continue;
         const Against against{Against::What::kFrozen, phase.phase, before};
         const Comparison comparison{evidence, phase, stage, name, against, {}};
         for (Finding& finding : CompareAll(comparison, earlier[0], later)) {

@@ -257,6 +257,8 @@ struct TwinStep {
   uint64_t exact = 0;     ///< of which so many are equal to the bit
   std::string why_not;    ///< why what should be held against the twin could not be, or empty
   std::string left_out;   ///< what nobody could hold against it, and why, or empty
+  /// Frozen parameters that became means of what they were and of a trainable one.
+  std::vector<std::string> averages;
   std::vector<TwinStepDeviation> deviations;
 };
 

@@ -8,6 +8,7 @@ void AddTwinStep(JsonText& out, const TwinStep& step) {
   out.Add("exact", step.exact)
       .Add("why_not", step.why_not)
       .Add("left_out", step.left_out)
+      .Add("averages", step.averages)
       .Begin("deviations", '[');
   for (const TwinStepDeviation& one : step.deviations) {
     out.Begin('{').Add("kind", one.kind).Add("tensor", one.tensor).Add("ranks", one.ranks);
@@ -27,6 +28,7 @@ TwinStep ParseTwinStep(FieldReader& fields) {
   fields.Required("exact", step.exact);
   fields.Required("why_not", step.why_not);
   fields.Required("left_out", step.left_out);
+  fields.Required("averages", step.averages);
   ForEach(fields, "deviations", [&](const JsonValue& value, const std::string& pointer) {
     TwinStepDeviation& one = step.deviations.emplace_back();
     FieldReader entry(value, pointer, fields.complaint());

@@ -1,5 +1,6 @@
 """Small models with what makes steps differ: normalisation that counts batches, dropout, ties,
-modules that only some steps use. For --model small_models.py:NAME, with ways_to_train.py."""
+modules that only some steps use, caches, a copy that follows. For
+--model small_models.py:NAME, with ways_to_train.py."""
 
 import torch
 from torch import nn
@@ -20,9 +21,13 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """counts: with BatchNorm. some: a block that only odd steps use. tied: head and embedding."""
+    """counts: with BatchNorm. some: a block that only odd steps use. tied: head and embedding.
+    caches: keeps the last activations. follows: has a frozen copy of its head that is an average of
+    it, as a momentum encoder is."""
 
-    def __init__(self, dropout=0.0, counts=False, some=False, tied=False):
+    def __init__(
+        self, dropout=0.0, counts=False, some=False, tied=False, caches=False, follows=False
+    ):
         super().__init__()
         self.embed = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(Block(dropout) for _ in range(2))
@@ -31,6 +36,13 @@ class Model(nn.Module):
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         if tied:
             self.head.weight = self.embed.weight
+        if caches:
+            self.register_buffer("cache", None, persistent=False)
+            self.register_buffer("last", torch.zeros(WIDTH), persistent=False)
+        self.caches = caches
+        self.follower = nn.Linear(WIDTH, WORDS, bias=False) if follows else None
+        if follows:
+            self.follower.requires_grad_(False)
 
     def forward(self, ids, is_odd):
         x = self.embed(ids)
@@ -40,7 +52,14 @@ class Model(nn.Module):
             x = self.batch_norm(x.transpose(1, 2)).transpose(1, 2)
         if self.sometimes is not None and is_odd:
             x = self.sometimes(x)
-        return self.head(x)
+        if self.caches:
+            self.cache = x.detach().clone()
+            self.last.copy_(x.detach()[0, -1])
+        logits = self.head(x)
+        if self.follower is not None:
+            with torch.no_grad():
+                self.follower.weight.lerp_(self.head.weight, 0.1)
+        return logits
 
 
 def plain():
@@ -61,6 +80,14 @@ def batch_norm():
 
 def sometimes():
     return Model(some=True)
+
+
+def caches():
+    return Model(caches=True)
+
+
+def follows():
+    return Model(follows=True)
 
 
 def loss(model, case, step):

@@ -76,6 +76,14 @@ std::string WhyItVaries(const std::vector<Image>& images) {
   return why;
 }
 
+bool IsScratch(const std::vector<Image>& images) {
+  if (WhyItVaries(images) != "rewritten") return false;
+  return std::all_of(images.begin(), images.end(), [](const Image& image) {
+    return std::none_of(image.parts.begin(), image.parts.end(),
+                        [](const Part& part) { return part.descriptor->persistent; });
+  });
+}
+
 std::vector<int64_t> Image::Ranks() const {
   std::vector<int64_t> ranks;
   for (const Part& part : parts) {

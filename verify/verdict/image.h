@@ -63,6 +63,9 @@ size_t CountOfFirst(const std::vector<Image>& images);
 /// Why ranks may have other values in it, if all say that they may; see TensorDescriptor.
 std::string WhyItVaries(const std::vector<Image>& images);
 
+/// Whether no rank saves it, and steps write it: a cache of activations, say.
+bool IsScratch(const std::vector<Image>& images);
+
 bool AreEqual(const Image& a, const Image& b);
 
 /// Known stretches of a global byte image, disjoint and joined where they touch.

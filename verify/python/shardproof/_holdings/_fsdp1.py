@@ -16,6 +16,9 @@ from ._layout import Placement
 from ._names import canonical_name
 from ._tensor import attributes_of, why_unreadable
 
+# FSDP1 flattens a parameter in the order of its memory, which is not that of its rows.
+_PERMUTED = "its memory is in another order, as channels_last is"
+
 
 @dataclasses.dataclass
 class Flat:
@@ -107,7 +110,8 @@ def _hold(model, prefix, module, flat: Flat):
         )  # fmt: skip
         part = Part(flat.held[name], offset, length, _size_of(handle))
         flat.parts.setdefault(id(parameter), []).append(part)
-        if not parameter.is_meta and (why := why_unreadable(local)):
+        why = _PERMUTED if not parameter._contiguities[number] else why_unreadable(local)
+        if why and not parameter.is_meta:
             flat.held[name].local, flat.held[name].unreadable = None, why
     for info in parameter._shared_param_infos:
         inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
@@ -145,6 +149,7 @@ def parts_of_state(parts: list[Part], key: str, value: torch.Tensor, rank: int) 
         name = f"{own.name}.{key}"
         if value.dim() == 1 and value.numel() == part.of:
             local = value.detach()[part.offset : part.offset + part.length]
+            local = None if own.unreadable else local
             placed = dict(shape=own.shape, runs=own.runs, placements=own.placements,
                           coordinates=own.coordinates, mesh_shape=own.mesh_shape,
                           groups=own.groups)  # fmt: skip
@@ -161,6 +166,7 @@ def parts_of_state(parts: list[Part], key: str, value: torch.Tensor, rank: int) 
                 local=local,
                 owner=value,
                 unique=own.unique,
+                unreadable=own.unreadable if local is None else "",
                 **placed,
             )  # fmt: skip
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _deepspeed, _dtensor, _fsdp1, _megatron, _stretch
+from . import _deepspeed, _dtensor, _fsdp1, _layout, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
 from ._steps import innermost
@@ -342,9 +342,13 @@ def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holdi
                 held.runs, held.placements = own.runs, own.placements
             continue
         held.groups = own.groups.of_state(value, said.rank) if own and own.groups else None
-    if len(found) == 1 and own is not None and own.local is not None and own.placements:
+    is_known = own is not None and (own.local is not None or bool(own.unreadable))
+    if len(found) == 1 and is_known and own.placements:
         (held,) = found
-        if not held.placements and value.dim() and value.numel() == own.local.numel():
+        size = _layout.element_count(own.runs) if own.local is None else own.local.numel()
+        if not held.placements and value.dim() and value.numel() == size:
+            if own.unreadable:
+                held.local, held.unreadable = None, own.unreadable
             held.shape, held.runs, held.groups = own.shape, own.runs, own.groups
             held.placements, held.coordinates = own.placements, own.coordinates
             held.computed = own.computed

@@ -103,11 +103,36 @@ def _is_own(module, name, tensor) -> bool:
     return is_dynamic and name.endswith("inv_freq") and not name.startswith("original")
 
 
+class BeforeSteps:
+    """Tensors of a model as they were before it took steps."""
+
+    def __init__(self):
+        self._of: dict[str, tuple] = {}  # by name
+
+    def look_at(self, held):
+        if _has_version(held.owner):
+            self._of[held.name] = (Seen(held.owner), held.owner._version)
+
+    def is_other_since(self, held) -> bool:
+        """Whether steps have put other values into a buffer that ranks may have each its own of:
+        a cache of activations, say."""
+        if not self._of or not _has_version(held.owner) or not _can_be_one(held.owner):
+            return False
+        seen, version = self._of.get(held.name, (None, 0))  # it may be made by the first step
+        is_other = not (seen and seen.is_of(held.owner)) or held.owner._version > version
+        return is_other and not _is_of_all(held.home, held.name)
+
+
+def _is_of_all(module, name) -> bool:
+    """Those of a SyncBatchNorm and the biases that balance experts are made of what all ranks have
+    seen."""
+    return isinstance(module, nn.SyncBatchNorm) or bool(_BALANCES.search(name))
+
+
 def may_be_one(module, name, tensor, persistent, replaced: int) -> bool:
-    """Whether ranks may have come to other values of a buffer by batches of their own. Those of a
-    SyncBatchNorm and the biases that balance experts are made of what all ranks have seen.
-    replaced: how often another tensor took its place."""
-    if isinstance(module, nn.SyncBatchNorm) or _BALANCES.search(name):
+    """Whether ranks may have come to other values of a buffer by batches of their own. replaced:
+    how often another tensor took its place."""
+    if _is_of_all(module, name):
         return False
     is_replaced = _can_be_one(tensor) and replaced >= (1 if persistent else 2)
     return is_replaced or _is_rewritten(tensor, 2 if persistent else 3)
@@ -116,9 +141,11 @@ def may_be_one(module, name, tensor, persistent, replaced: int) -> bool:
 def _is_rewritten(tensor, times=2) -> bool:
     """Whether a tensor was written in place, as a statistic is at every step and weights that are
     loaded once are not."""
-    if type(tensor) not in _PLAIN or tensor.is_inference():
-        return False
-    return _can_be_one(tensor) and tensor._version >= times
+    return _has_version(tensor) and _can_be_one(tensor) and tensor._version >= times
+
+
+def _has_version(tensor) -> bool:
+    return type(tensor) in _PLAIN and not tensor.is_inference()
 
 
 def _can_be_one(tensor) -> bool:

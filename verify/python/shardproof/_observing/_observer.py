@@ -11,6 +11,7 @@ from .._holdings import _layout, _model, _names, _optimizer, _options
 from .._holdings._groups import Statement, alone, axis_names
 from .._holdings._holding import alias_groups, bytes_of
 from .._holdings._seen import Identities
+from .._holdings._statistics import BeforeSteps
 from .._holdings._steps import Steps
 from .._judging import _finding
 from .._memory import _pages
@@ -69,6 +70,7 @@ class Observer:
         self._identities = Identities()
         self._attributes: dict[str, dict[str, str]] = {}  # of the model's tensors, by name
         self._memory = None
+        self._before_steps = BeforeSteps()
         self._optimizers: list[weakref.ref] = []
         self.stage = "start"
         self.own_bytes = 0
@@ -333,9 +335,13 @@ class Observer:
     def _why_it_varies(self, held) -> str:
         if held.drifts:
             return held.drifts
-        # Of a subject, before steps are taken, nothing but loading has written it.
-        may = self.stage in _AFTER_STEPS or not self._is_of_subject
-        return "rewritten" if held.accumulates and may else ""
+        if not self._is_of_subject:
+            return "rewritten" if held.accumulates else ""
+        if self.stage in _AFTER_STEPS:
+            is_other = held.kind == "buffer" and self._before_steps.is_other_since(held)
+            return "rewritten" if held.accumulates or is_other else ""
+        self._before_steps.look_at(held)  # nothing but loading has written it
+        return ""
 
     def _groups_record(self, held) -> int:
         groups = held.groups or alone(self._place.rank)

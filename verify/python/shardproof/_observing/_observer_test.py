@@ -222,6 +222,36 @@ def test_a_buffer_that_is_rewritten_may_be_each_ranks_own(tmp_path, is_of_subjec
     assert [record.get("varies") for record in tensors] == expected
 
 
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("kept", torch.ones(2), persistent=False)
+        self.register_buffer("replaced", torch.zeros(2), persistent=False)
+        self.register_buffer("written", torch.zeros(2), persistent=False)
+        self.register_buffer("made", None, persistent=False)
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        self.replaced = x.detach().clone()
+        self.written.copy_(x)
+        self.made = x.detach() * 2
+        self.count += 1
+        return x * self.weight
+
+
+def test_what_a_step_puts_into_a_buffer_may_be_each_ranks_own(tmp_path):
+    observe = Observer(Writer(str(tmp_path), 0), PLACE, "values", [], is_of_subject=True)
+    model = Cached()
+    observe("ready", model=model)
+    model(torch.ones(2))
+    observe("stepped", model=model, step=1)
+    lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
+    tensors = [record for record in map(json.loads, lines) if record["record"] == "tensor"]
+    varying = [each["name"] for each in tensors if each.get("varies") == "rewritten"]
+    assert sorted(varying) == ["made", "replaced", "written"]
+
+
 def test_an_argument_that_is_not_known_is_refused(watch):
     with pytest.raises(TypeError, match="unknown argument 'grups'"):
         watch[0]("ready", model=nn.Linear(1, 1), grups={})

@@ -4,10 +4,16 @@ After a step an average is d times what it was and 1 - d times the weights, with
 for all elements of a tensor: 1 where it was left as it was, 0 where it is a copy of the weights.
 """
 
+import dataclasses
+import os
+
 import torch
 
 from . import _values
+from ._step_events import Part
 from ._values import place_of
+
+_ELEMENTS_MIN = 8
 
 
 def hold_restored(stage, saved, restored):
@@ -62,6 +68,51 @@ def hold(stage, before, after, weights_before, weights):
         f"of the others{more}",
         cause, index=place, expected=f"{expected:.9g}", seen=f"{seen:.9g}",
     )  # fmt: skip
+
+
+def of_frozen(before, after) -> list[str]:
+    """Frozen parameters of the model that became means of what they were and of a trainable one,
+    as those of a momentum encoder or a target network. Each: of the ranks, the model's parts by
+    name."""
+    frozen = [
+        name for name, part in after[0].items()
+        if part.kind == "parameter" and not part.trainable and part.dtype.is_floating_point
+    ]  # fmt: skip
+    found = {}
+    for name in frozen:
+        was, now = _whole(before, name), _whole(after, name)
+        if was is None or now is None or torch.equal(was.local, now.local):
+            continue
+        if any(_is_mean(was, now, weight) for weight in _likely(before, after, name)):
+            found[name] = now.local.numel()
+    # Of a few elements a mean can be any value: they count beside others alone.
+    return sorted(found) if max(found.values(), default=0) >= _ELEMENTS_MIN else []
+
+
+def _whole(ranks, name) -> Part | None:
+    """The tensor that their parts make up, if its copies are alike."""
+    parts = [own[name] for own in ranks if name in own]
+    full = _values.whole(parts) if parts else None
+    if full is None or not _values.agree(parts, full):
+        return None
+    return dataclasses.replace(parts[0], local=full.reshape(-1))
+
+
+def _likely(before, after, name):
+    """Yields trainable parameters of that shape, after a step and before it: first those whose name
+    ends alike."""
+    names = [
+        other for other, part in after[0].items()
+        if part.trainable and part.shape == after[0][name].shape
+    ]  # fmt: skip
+    names.sort(key=lambda other: -len(os.path.commonprefix([other[::-1], name[::-1]])))
+    for other in names:
+        yield from filter(None, (_whole(after, other), _whole(before, other)))
+
+
+def _is_mean(was, now, weight) -> bool:
+    fit = _Fit([{"": was}], [{"": now}], [{"": weight}])
+    return fit.is_known and fit.decay < 1 and bool(weight.local.any()) and not fit.misfits()
 
 
 def _hold_ranks(stage, averages):

@@ -137,6 +137,7 @@ class _Stage:
         self.key, self.left_out, self.why_not = key, left_out, ""
         self.compared = self.exact = 0
         self.deviations = []
+        self.averages = []  # frozen parameters that follow trainable ones
 
     def deviates(self, kind, tensor, ranks, what, cause="", **more):
         self.deviations.append(
@@ -151,7 +152,7 @@ class _Stage:
 
     def record(self) -> dict:
         return {"stage": self.key, "compared": self.compared, "exact": self.exact,
-                "why_not": self.why_not, "left_out": self.left_out,
+                "why_not": self.why_not, "left_out": self.left_out, "averages": self.averages,
                 "deviations": self.deviations}  # fmt: skip
 
 
@@ -249,6 +250,7 @@ class _Job:
         if len(steps[0]) <= len(after[0].steppers):
             weights = [[own.model for own in each] for each in (before, after)]
             _followed_averages.hold(stage, _averages(before), _averages(after), *weights)
+            stage.averages = _followed_averages.of_frozen(*weights)
         elif any(_averages(after)):
             stage.tell("averages are not judged: the weights between these steps were not observed")
         return stage

@@ -351,3 +351,51 @@ def test_what_is_shown_as_a_step_was_one(taken, since, why_not, what):
     job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
     found = "".join(each["what"] for each in stage.deviations)
     assert (stage.why_not, found) == (why_not, what)
+
+
+def ranks_of(target, weight):
+    """A frozen and a trainable tensor, as two ranks have them."""
+    return [
+        {"t": target_part, "w": dataclasses.replace(weight_part, trainable=True)}
+        for target_part, weight_part in zip(parts_of(target), parts_of(weight), strict=True)
+    ]
+
+
+WAS, WEIGHT = torch.randn(4, 3), torch.randn(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (WAS.lerp(WEIGHT, 0.1), ["t"]),  # a momentum encoder
+        (WEIGHT, ["t"]),  # a target network, copied
+        (WAS, []),
+        (0.5 * WAS, []),
+        (WAS.lerp(WEIGHT, 0.1) + 1e-3, []),
+        (WAS.lerp(WEIGHT, -0.5), []),
+    ],
+)
+def test_a_frozen_parameter_may_follow_a_trainable_one(now, expected):
+    before, after = ranks_of(WAS, WEIGHT), ranks_of(now, WEIGHT)
+    assert _followed_averages.of_frozen(before, after) == expected
+
+
+def test_a_frozen_parameter_that_follows_on_one_rank_alone_follows_nothing():
+    copies = [Part(WAS.dtype, (4, 3), [Run(0, 12)], WAS.reshape(-1)) for _ in range(2)]
+    weight = Part(WAS.dtype, (4, 3), [Run(0, 12)], WEIGHT.reshape(-1), trainable=True)
+    before = [{"t": each, "w": weight} for each in copies]
+    moved = dataclasses.replace(copies[0], local=WEIGHT.reshape(-1))
+    after = [{"t": moved, "w": weight}, before[1]]
+    assert _followed_averages.of_frozen(before, after) == []
+
+
+def test_a_parameter_of_few_elements_follows_beside_others_alone():
+    def of(value):
+        return [
+            {
+                "t": Part(torch.float32, (1,), [Run(0, 1)], torch.tensor([value])),
+                "w": Part(torch.float32, (1,), [Run(0, 1)], torch.ones(1), trainable=True),
+            }
+        ]
+
+    assert _followed_averages.of_frozen(of(0.0), of(0.1)) == []

@@ -258,6 +258,9 @@ class StepValues:
         (self._folder / WHY_NOT).write_text(why)
 
     def _observe(self, stage, step, read, optimizer, rank, averages):
+        unread = next((held for held in read.tensors if held.unreadable), None)
+        if unread is not None:
+            return self._give_up(f"{unread.name} cannot be read: {unread.unreadable}")
         owners = _owners(read, optimizer)
         steppers = _optimizer.steppers_in(optimizer)
         numbers = {id(each): number for number, each in enumerate(steppers)}
