@@ -1,6 +1,5 @@
 """Hooks of a job's own that may change gradients: on parameters, and where they are reduced."""
 
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from .._observing import _hooks
@@ -17,6 +16,8 @@ class OwnHooks:
         self._of_reduction = ""
 
     def listen(self):
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
         for wrapper in (DistributedDataParallel, FullyShardedDataParallel):
             _hooks.listen(wrapper, "register_comm_hook", after=self._registered)
 
