@@ -165,6 +165,20 @@ void TakeFromNothing(std::string& bytes, const Target& target) {
   bytes.insert(2, kTaking[target.draws.Below(kTaking.size())]);
 }
 
+/// Of as many elements as were there, some are then there twice.
+void OtherInItsPlace(Py& metadata, const Target& target) {
+  const std::vector<Item>& items = target.entry.items;
+  std::vector<Py>& chunks = ChunksIn(metadata, target);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i == target.number || items[i].sizes != target.item().sizes) continue;
+    const Py other = chunks[i];
+    chunks[target.number] = other;
+    return;
+  }
+  const Py own = chunks[target.number];
+  chunks.push_back(own);
+}
+
 const Edit kEdits[] = {
     {.name = "cut",
      .in_words = "is cut short",
@@ -425,6 +439,34 @@ const Edit kEdits[] = {
          [](std::string& bytes, const Target& t) {
            const End end = EndOf(bytes);
            bytes[t.draws.Flag() ? end.bytes : end.offset] ^= 1;
+         }},
+    {.name = "chunk-other",
+     .in_words = "has a piece of {} twice, and another not at all",
+     .metadata = OtherInItsPlace},
+    {.name = "local-header",
+     .in_words = "holds a piece of {} whose archive has a member that goes on behind its end",
+     .archive =
+         [](std::string& bytes, const Target& t) {
+           const size_t member = bytes.find("/" + AnyMember(t));
+           const size_t header = bytes.rfind("PK\x03\x04", member);
+           // Of an archive of more than that, the next member's mark is none.
+           if (bytes.size() < UINT16_MAX)
+             bytes.replace(header + 28, 2, "\xff\xff");
+           else
+             bytes[header] ^= 1;
+         }},
+    {.name = "extra-field",
+     .in_words = "holds a piece of {} whose archive has a field that is longer than there is room",
+     .archive =
+         [](std::string& bytes, const Target& t) {
+           const size_t entry = EntryOf(bytes, AnyMember(t));
+           const auto at = [&](size_t place) { return static_cast<unsigned char>(bytes[place]); };
+           const size_t extra = entry + 46 + at(entry + 28);  // the names are short
+           const bool has_extra = at(entry + 30) > 0;
+           if (has_extra)
+             bytes.replace(extra + 2, 2, "\xff\xff");
+           else
+             bytes[entry] ^= 1;
          }},
 };
 

@@ -104,6 +104,16 @@ constexpr Edit kEdits[] = {
          offset = offset.get<uint64_t>() + 1;
        });
      }},
+    {"number", "gives {} an offset or a size that is none",
+     [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t n, const std::string&) {
+       return WithEntry(bytes, tensor.name, [&](Json& entry) {
+         static const Json kNone[] = {-1, 0.5, "0", nullptr, UINT64_MAX};
+         Json& sizes = entry["shape"];
+         const uint64_t place = n % (2 + sizes.size());
+         (place < 2 ? entry["data_offsets"][place] : sizes[place - 2]) =
+             kNone[n / 7 % std::size(kNone)];
+       });
+     }},
     {"twice", "has the entry of {} twice",
      [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
        const Parts parts = PartsOf(bytes);
@@ -198,9 +208,9 @@ std::shared_ptr<FileSystem> Damage(const FaultSite& site, const Target& target) 
 const FaultRegistration kRegistration{{
     .id = "file/damage",
     .what = "a file of the checkpoint that is loaded is damaged so that no reader may take it",
-    .where = "EDIT:N: what is done (cut, tail, length, dtype, shape, offset, twice, gone; in an "
-             "index other-file, absent-file), and to the N-th tensor that has bytes, or its file, "
-             "in the order of their names, wrapping around: offset:3",
+    .where = "EDIT:N: what is done (cut, tail, length, dtype, shape, offset, number, twice, "
+             "gone; in an index other-file, absent-file), and to the N-th tensor that has bytes, "
+             "or its file, in the order of their names, wrapping around: offset:3",
     .example = {"offset:3",
                 "the file of the fourth tensor that has bytes, by their names, gives it a wrong "
                 "offset"},
@@ -224,9 +234,10 @@ const FaultRegistration kRegistration{{
                          fmt::format(fmt::runtime(edit.in_words), "it"));
     },
     .on_any_device = true,
-    .tried_at = {"cut:0", "cut:40", "cut:100000", "tail:0", "tail:1", "length:0", "length:1",
-                 "dtype:0", "dtype:1", "shape:2", "offset:0", "offset:1", "twice:0", "gone:1",
-                 "gone:2", "other-file:0", "other-file:1", "absent-file:2"},
+    .tried_at = {"cut:0",        "cut:40",       "cut:100000",   "tail:0",  "tail:1",   "length:0",
+                 "length:1",     "dtype:0",      "dtype:1",      "shape:2", "offset:0", "offset:1",
+                 "number:0",     "number:9",     "number:18",    "twice:0", "gone:1",   "gone:2",
+                 "other-file:0", "other-file:1", "absent-file:2"},
 }};
 
 }  // namespace

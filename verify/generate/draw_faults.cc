@@ -181,8 +181,8 @@ void AddDamage(Case& made) {
     made.faults = {{"file/damage-dcp", fmt::format("any:{}", n)}};
     return;
   }
-  std::vector<std::string> edits = {"cut",   "tail",   "length", "dtype",
-                                    "shape", "offset", "twice",  "gone"};
+  std::vector<std::string> edits = {"cut",    "tail",   "length", "dtype", "shape",
+                                    "offset", "number", "twice",  "gone"};
   // There is an index where there are several files, and no file without a tensor.
   if (made.model.files > 1 && stored > 1) edits.insert(edits.end(), {"other-file", "absent-file"});
   made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), n)}};
