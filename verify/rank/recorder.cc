@@ -202,8 +202,11 @@ void RecordValue(const Slot& slot, const OwnedBytes& owned, TensorState& state) 
   sp_summary summary{};
   if (!owned.runs.empty()) {
     std::vector<sp_digest> blocks(last_block - first_block + 1);
-    sp_digest_blocks(&summary, blocks.data(), first_block, blocks.size(), side, owned.runs.data(),
-                     owned.runs.size(), format);
+    // Not of these blocks' sum: what is digested in one go takes other ways through the kernel.
+    sp_digest_runs(&summary, owned.runs.data(), owned.runs.size(), format);
+    sp_summary of_blocks{};
+    sp_digest_blocks(&of_blocks, blocks.data(), first_block, blocks.size(), side, owned.runs.data(),
+                     owned.runs.size(), SP_NO_FLOAT);
     state.blocks = {side, first_block, {}};
     for (const sp_digest& block : blocks) state.blocks.blocks.emplace_back(block);
   }
