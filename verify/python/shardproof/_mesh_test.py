@@ -72,8 +72,8 @@ def test_a_plain_tensor_is_cut_along_an_axis_that_is_laid_over_others():
     said = statement(2, layout={"experts.*": {"ep": torch_shard(0)}})
     cut = said.cut_of("experts.w", nn.Parameter(nn.Linear(2, 4).weight.data))
     assert (cut.sizes, cut.coordinates) == ((2,), (0,))
-    assert cut.groups == Groups((2, 3), (0, 2, 4, 6), tuple(range(8)))
-    assert said.groups_of("norm") == Groups((2,), tuple(range(8)))
+    assert cut.groups == Groups((2, 3), (0, 2, 4, 6), tuple(range(8)), named=True)
+    assert said.groups_of("norm") == Groups((2,), tuple(range(8)), named=True)
 
 
 def test_a_tensor_lies_along_an_axis_or_along_what_divides_it():

@@ -330,8 +330,7 @@ class Statement:
             return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)), shown=True)
         cut = {name for name, cuts in zip(names, is_cut) if cuts}
         rest = [axis for axis in self.axes.view(names) if axis not in STAGES and axis not in cut]
-        members = self.axes.reached([*cut, *rest])
-        return Groups(whole, self.axes.reached(rest), members, named=self._says_axes)
+        return Groups(whole, self.axes.reached(rest), self.axes.reached([*cut, *rest]))
 
     def _axes_along(self, mesh, own) -> tuple[str, ...] | None:
         """The job's axes along which the dims of a mesh lie: by their names, or by the ranks."""
