@@ -29,7 +29,9 @@ struct Allowed {
 Allowed AllowedFor(const Evidence& evidence, const PhaseEvidence& phase, const std::string& name) {
   const Expectation expected = ExpectedOf(evidence.oracle, name);
   if (expected.tensor != nullptr) {
-    const bool is_stored = expected.from.what == Against::What::kCheckpoint;
+    // Of a subject a mask's Inf are not counted, and loading.equals_source holds it bit for bit.
+    const bool is_stored =
+        expected.from.what == Against::What::kCheckpoint && IsReference(evidence);
     return {expected.tensor->nan_count, expected.tensor->inf_count, expected.from,
             is_stored ? expected.tensor : nullptr};
   }
