@@ -125,13 +125,11 @@ void FillChunk(const Entry& entry, const std::string& image, Item& chunk, Draws&
                                            is_v3 ? Py::Name("torch.storage", "UntypedStorage")
                                                  : Py::Name("torch", names.storage),
                                            Py::Text("0"), Py::Text("cpu"), Py::Integer(numel)});
-  const bool trains = entry.dtype->kind == oracle::NumberKind::kFloat && draws.Flag();
-  chunk.content =
-      Py::Of(Kind::kCall,
-             {Py::Name("torch._utils", is_v3 ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2"),
-              Py::Of(Kind::kPersistent, {storage}), Py::Integer(static_cast<int64_t>(before)),
-              Py::Integers(chunk.sizes), Py::Integers(RowMajor(chunk.sizes)), Py::Bool(trains),
-              Py::Of(Kind::kCall, {Py::Name("collections", "OrderedDict")})});
+  chunk.content = Py::Of(
+      Kind::kCall, {Py::Name("torch._utils", is_v3 ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2"),
+                    Py::Of(Kind::kPersistent, {storage}), Py::Integer(static_cast<int64_t>(before)),
+                    Py::Integers(chunk.sizes), Py::Integers(RowMajor(chunk.sizes)), Py::Bool(false),
+                    Py::Of(Kind::kCall, {Py::Name("collections", "OrderedDict")})});
   if (is_v3) chunk.content.items.push_back(Py::Name("torch", names.torch));
 }
 
