@@ -129,9 +129,13 @@ TEST(StepsActTest, AFrozenParameterMayFollowATrainableOne) {
   TrainingEvidence job;
   for (const char* phase : {"train", "again"}) {
     for (RankEvidence& rank : job.Phase(phase).ranks) {
-      for (const StageRecord& record : rank.stages) {
-        if (record.of != "model" || !record.tensors.contains("w")) continue;
-        job.Descriptor(phase, rank.rank, record.Key(), "w").requires_grad = false;
+      for (StageRecord& record : rank.stages) {
+        if (record.of != "model") continue;
+        TensorState& state = record.tensors.at("w");
+        TensorDescriptor frozen = rank.Descriptor(state);
+        frozen.id = state.descriptor = static_cast<int64_t>(rank.descriptors.size());
+        frozen.requires_grad = false;
+        rank.descriptors.push_back(frozen);
       }
     }
   }
