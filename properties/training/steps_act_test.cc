@@ -144,7 +144,8 @@ TEST(StepsActTest, AFrozenParameterMayFollowATrainableOne) {
   };
   ASSERT_FALSE(findings().empty());
   EXPECT_EQ(findings()[0].facts.against.what, Against::What::kFrozen);
-  for (const char* stage : {"stepped@1", "stepped@2", "stepped@3", "resumed@3"}) {
+  for (const char* stage :
+       {"stepped@1", "stepped@2", "stepped@3", "stepped@4", "resumed@3", "resumed@4"}) {
     job.evidence.oracle.twin_steps.push_back({.stage = std::string(stage), .averages = {"w"}});
   }
   EXPECT_TRUE(findings().empty());
