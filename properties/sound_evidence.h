@@ -119,12 +119,13 @@ class SoundEvidence {
   /// A descriptor of this state's own, to be changed.
   TensorDescriptor& Descriptor(const std::string& phase, int64_t rank, const std::string& stage,
                                const std::string& tensor) {
-    RankEvidence& evidence_of_rank = Phase(phase).ranks.at(rank);
-    TensorState& state = State(phase, rank, stage, tensor);
-    TensorDescriptor copy = evidence_of_rank.descriptors.at(state.descriptor);
-    copy.id = state.descriptor = static_cast<int64_t>(evidence_of_rank.descriptors.size());
-    evidence_of_rank.descriptors.push_back(copy);
-    return evidence_of_rank.descriptors.back();
+    return Descriptor(Phase(phase).ranks.at(rank), State(phase, rank, stage, tensor));
+  }
+  static TensorDescriptor& Descriptor(RankEvidence& rank, TensorState& state) {
+    TensorDescriptor copy = rank.descriptors.at(state.descriptor);
+    copy.id = state.descriptor = static_cast<int64_t>(rank.descriptors.size());
+    rank.descriptors.push_back(copy);
+    return rank.descriptors.back();
   }
 
   /// Lets `edit` change the rank's version of the whole image, and measures anew what it owns.

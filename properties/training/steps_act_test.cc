@@ -131,11 +131,7 @@ TEST(StepsActTest, AFrozenParameterMayFollowATrainableOne) {
     for (RankEvidence& rank : job.Phase(phase).ranks) {
       for (StageRecord& record : rank.stages) {
         if (record.of != "model") continue;
-        TensorState& state = record.tensors.at("w");
-        TensorDescriptor frozen = rank.Descriptor(state);
-        frozen.id = state.descriptor = static_cast<int64_t>(rank.descriptors.size());
-        frozen.requires_grad = false;
-        rank.descriptors.push_back(frozen);
+        TrainingEvidence::Descriptor(rank, record.tensors.at("w")).requires_grad = false;
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
+#include "verify/faults/edit_where.h"
 #include "verify/faults/shown_files.h"
 
 namespace shardproof::faults::file_damage {
@@ -152,29 +153,22 @@ struct Target {
   }
 };
 
-struct EditAndNumber {
+struct Place {
   const Edit* edit;
   uint64_t n;
 };
 
-Result<EditAndNumber> Parse(const std::string& where) {
-  const size_t colon = where.find(':');
-  const std::string name = where.substr(0, colon);
-  const auto* edit = std::find_if(std::begin(kEdits), std::end(kEdits),
-                                  [&](const Edit& one) { return one.name == name; });
-  if (edit == std::end(kEdits)) {
-    std::vector<std::string> known;
-    for (const Edit& one : kEdits) known.emplace_back(one.name);
-    return BadInput(fmt::format("expected EDIT:N with one of {}", fmt::join(known, ", ")));
-  }
-  const std::string number = colon == std::string::npos ? "" : where.substr(colon + 1);
-  SP_ASSIGN(const int64_t n, ParseIndex(number, int64_t{1} << 48, "the number after the edit"));
-  return EditAndNumber{edit, static_cast<uint64_t>(n)};
+Result<Place> Parse(const std::string& where) {
+  std::vector<std::string> names;
+  for (const Edit& edit : kEdits) names.emplace_back(edit.name);
+  SP_ASSIGN(const EditAndNumber parsed, ParseEdit(where, names));
+  const auto number = std::find(names.begin(), names.end(), parsed.edit) - names.begin();
+  return Place{&kEdits[number], parsed.n};
 }
 
 Result<Target> TargetOf(const std::vector<oracle::TensorLocation>& source,
                         const std::string& where) {
-  SP_ASSIGN(const EditAndNumber parsed, Parse(where));
+  SP_ASSIGN(const Place parsed, Parse(where));
   std::vector<oracle::TensorLocation> with_bytes;
   std::set<std::string> files;
   for (const oracle::TensorLocation& tensor : source) {

@@ -1,35 +1,23 @@
 // A damaged source: one file of the DCP checkpoint that is loaded is other than the format allows.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "verify/dcp_forms/damage.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
+#include "verify/faults/edit_where.h"
 #include "verify/faults/shown_files.h"
 
 namespace shardproof::faults::file_damage_dcp {
 namespace {
 
-struct EditAndNumber {
-  std::string edit;
-  uint64_t n = 0;
-};
-
 Result<EditAndNumber> Parse(const std::string& where) {
-  const std::vector<std::string> known = dcp_forms::DamageNames();
-  const size_t colon = where.find(':');
-  EditAndNumber parsed{.edit = where.substr(0, colon)};
-  const std::string number = colon == std::string::npos ? "" : where.substr(colon + 1);
-  SP_ASSIGN(const int64_t n, ParseIndex(number, int64_t{1} << 48, "the number after the edit"));
-  parsed.n = static_cast<uint64_t>(n);
+  const std::vector<std::string> names = dcp_forms::DamageNames();
+  std::vector<std::string> known = names;
+  known.emplace_back("any");
+  SP_ASSIGN(EditAndNumber parsed, ParseEdit(where, known));
   if (parsed.edit == "any") {
-    parsed.edit = known[parsed.n % known.size()];
-    parsed.n /= known.size();
-  }
-  if (std::find(known.begin(), known.end(), parsed.edit) == known.end()) {
-    return BadInput(fmt::format("expected EDIT:N with one of {}, or any", fmt::join(known, ", ")));
+    parsed.edit = names[parsed.n % names.size()];
+    parsed.n /= names.size();
   }
   return parsed;
 }

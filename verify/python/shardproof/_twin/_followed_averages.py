@@ -74,14 +74,16 @@ def of_frozen(before, after) -> list[str]:
     """Frozen parameters of the model that became means of what they were and of a trainable one,
     as those of a momentum encoder or a target network. Each: of the ranks, the model's parts by
     name."""
-    frozen = [
+    moved = [
         name for name, part in after[0].items()
         if part.kind == "parameter" and not part.trainable and part.dtype.is_floating_point
+        and any(name in was and not torch.equal(was[name].local, now[name].local)
+                for was, now in zip(before, after, strict=True) if name in now)
     ]  # fmt: skip
     found = {}
-    for name in frozen:
+    for name in moved:
         was, now = _whole(before, name), _whole(after, name)
-        if was is None or now is None or torch.equal(was.local, now.local):
+        if was is None or now is None:
             continue
         if any(_is_mean(was, now, weight) for weight in _likely(before, after, name)):
             found[name] = now.local.numel()

@@ -16,18 +16,7 @@ from . import _batches, _clips, _followed_averages, _one_step, _schedule, _twin,
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
-from ._step_events import (
-    END,
-    Again,
-    Altered,
-    Batch,
-    Clip,
-    OwnTerms,
-    Reduced,
-    Scaled,
-    Step,
-    Zeroed,
-)
+from ._step_events import END, Again, Batch, Clip, OwnTerms, Reduced, Scaled, Step, Zeroed
 
 _AFTER = ("stepped", "resumed")
 
@@ -351,7 +340,7 @@ class _Job:
         clips = _clips.whole(clips)
         parts = now.gradient_parts(peers)
         found = judged(stage, expected, self._earlier, parts, clips, left_out)
-        altered = [each.by for own in events for each, _ in own if isinstance(each, Altered)]
+        altered = [each.altered_by for each in peers if each.altered_by]
         if found and altered and not any(each["cause"] for each in found):
             stage.tell(f"gradients are not judged: {altered[0]} may change them")
             found = []

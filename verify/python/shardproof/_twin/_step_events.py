@@ -74,13 +74,6 @@ class OwnTerms:
 
 
 @dataclasses.dataclass
-class Altered:
-    """A hook of the job's own may have changed the gradients of the step that follows."""
-
-    by: str
-
-
-@dataclasses.dataclass
 class Zeroed:
     """Gradients were given up, after a step or in place of one. number: of whose optimizer, as of a
     Step; -1: those of a module, or of what is not observed."""
@@ -102,13 +95,14 @@ class Step:
     """An optimizer is about to step. number: among those that are observed. options: of each group.
     grads: by name, None where there is none; only of what requires one. own: other attributes of
     the optimizer that are plain values. evaluates: whether it computes losses within its step, in a
-    way that is not known."""
+    way that is not known. altered_by: a hook of the job's own that may have changed grads, or ""."""
 
     number: int
     options: list
     grads: dict
     own: dict
     evaluates: bool = False
+    altered_by: str = ""
 
 
 @dataclasses.dataclass

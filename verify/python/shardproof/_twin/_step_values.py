@@ -27,7 +27,6 @@ from ._step_events import (
     END,
     WHY_NOT,
     Again,
-    Altered,
     Batch,
     Clip,
     Moment,
@@ -210,11 +209,10 @@ class StepValues:
     def _steps(self, optimizer, evaluates=False):
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         grads = {id(each): (each, _local(each.grad)) for each in parameters}
-        if altered_by := self._own_hooks.on(parameters):
-            self._since.append(Altered(altered_by))
         options = [_options(group) for group in optimizer.param_groups]
         own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
-        self._since.append(Step(id(optimizer), options, grads, own, evaluates))
+        altered_by = self._own_hooks.on(parameters)
+        self._since.append(Step(id(optimizer), options, grads, own, evaluates, altered_by))
 
     # ---- What is written
 
