@@ -95,7 +95,7 @@ class Step:
     """An optimizer is about to step. number: among those that are observed. options: of each group.
     grads: by name, None where there is none; only of what requires one. own: other attributes of
     the optimizer that are plain values. evaluates: whether it computes losses within its step, in a
-    way that is not known. altered_by: a hook of the job's own that may have changed grads, or ""."""
+    way that is not known. altered_by: which hook of the job's own may have changed grads."""
 
     number: int
     options: list
