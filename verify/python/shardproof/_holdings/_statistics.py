@@ -108,15 +108,17 @@ class BeforeSteps:
 
     def __init__(self):
         self._of: dict[str, tuple] = {}  # by name
+        self._has_looked = False
 
     def look_at(self, held):
+        self._has_looked = True
         if _has_version(held.owner):
             self._of[held.name] = (Seen(held.owner), held.owner._version)
 
     def is_other_since(self, held) -> bool:
         """Whether steps have put other values into a buffer that ranks may have each its own of:
         a cache of activations, say."""
-        if not self._of or not _has_version(held.owner) or not _can_be_one(held.owner):
+        if not (self._has_looked and _has_version(held.owner) and _can_be_one(held.owner)):
             return False
         seen, version = self._of.get(held.name, (None, 0))  # it may be made by the first step
         is_other = not (seen and seen.is_of(held.owner)) or held.owner._version > version

@@ -240,16 +240,29 @@ class Cached(nn.Module):
         return x * self.weight
 
 
+def _varying(folder):
+    lines = (folder / "rank_0.facts.jsonl").read_text().splitlines()
+    tensors = [record for record in map(json.loads, lines) if record["record"] == "tensor"]
+    return [each["name"] for each in tensors if each.get("varies") == "rewritten"]
+
+
 def test_what_a_step_puts_into_a_buffer_may_be_each_ranks_own(tmp_path):
     observe = Observer(Writer(str(tmp_path), 0), PLACE, "values", [], is_of_subject=True)
     model = Cached()
     observe("ready", model=model)
     model(torch.ones(2))
     observe("stepped", model=model, step=1)
-    lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
-    tensors = [record for record in map(json.loads, lines) if record["record"] == "tensor"]
-    varying = [each["name"] for each in tensors if each.get("varies") == "rewritten"]
-    assert sorted(varying) == ["made", "replaced", "written"]
+    assert sorted(_varying(tmp_path)) == ["made", "replaced", "written"]
+
+
+def test_a_buffer_that_the_first_step_makes_may_be_the_models_only_one(tmp_path):
+    observe = Observer(Writer(str(tmp_path), 0), PLACE, "values", [], is_of_subject=True)
+    model = nn.Linear(1, 1)
+    model.register_buffer("made", None, persistent=False)
+    observe("ready", model=model)
+    model.made = torch.ones(2)
+    observe("stepped", model=model, step=1)
+    assert _varying(tmp_path) == ["made"]
 
 
 def test_an_argument_that_is_not_known_is_refused(watch):
