@@ -15,6 +15,8 @@ constexpr const char* kRot = "file/rot";
 
 bool IsRot(const FaultRecord& record) { return record.id == kRot; }
 
+std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
                 Judgement& judgement) {
   const auto last = LastStepOf(phase, Stage::kSaved);
@@ -43,14 +45,17 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
     // As a person finds it in the text of the error, which is what must be so.
     const bool names =
         std::any_of(rank.errors.begin(), rank.errors.end(), [&](const ErrorRecord& error) {
-          return error.message.find("digest") != std::string::npos &&
-                 std::any_of(tensors.begin(), tensors.end(), [&](const std::string& name) {
-                   return error.message.find("'" + name + "'") != std::string::npos;
-                 });
+          const auto has = [&](const std::string& text) {
+            return error.message.find(text) != std::string::npos;
+          };
+          return has("digest") && has("'" + BaseName(damage.file) + "'") &&
+                 std::any_of(tensors.begin(), tensors.end(),
+                             [&](const std::string& name) { return has("'" + name + "'"); });
         });
     if (!names) {
       found("not-named",
-            fmt::format("rank {} ended without an error that names the tensor", rank.rank));
+            fmt::format("rank {} ended without an error that names the tensor and its file",
+                        rank.rank));
       return;
     }
   }
@@ -58,7 +63,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
 
 /// Where a bit of the newest save is flipped on its way back, that save is not restored: an
 /// older one that is whole is, or if there is none every rank ends with an error that names the
-/// tensor.
+/// tensor and its file.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const auto& faults = evidence.test_case.faults;
   if (std::none_of(faults.begin(), faults.end(), [](const FaultCase& f) { return f.id == kRot; })) {

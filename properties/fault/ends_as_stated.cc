@@ -33,6 +33,13 @@ struct Struck {
     }
     return false;
   }
+  /// Whether ranks are lost or cut off, and nothing else has happened: where the store is gone,
+  /// say, ranks that fail cannot tell others, which then find them gone.
+  bool IsLossAlone() const {
+    return std::all_of(models.begin(), models.end(), [](const std::string& model) {
+      return model == "end-the-run" || model == "tell-all";
+    });
+  }
   /// Of whom an error may speak.
   std::set<int64_t> Whom() const {
     std::set<int64_t> ranks = ended;
@@ -77,20 +84,29 @@ bool NamesRank(const std::string& text, int64_t rank) {
   return false;
 }
 
-/// What an error says of a rank, as the reference does: "rank 2 (its process 4711 is gone)".
+bool NamesAny(const std::string& text, const std::set<int64_t>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int64_t rank) { return NamesRank(text, rank); });
+}
+
+/// What an error says of a rank, as the reference does: "rank 2 (its process 4711 is gone)", "this
+/// rank (its connections with ranks 0, 2 are broken)".
 struct Said {
   int64_t rank = 0;
   std::string what;
 };
 
-std::vector<Said> SaidOfRanks(const std::string& text) {
+/// \param own  the rank whose error it is
+std::vector<Said> SaidOfRanks(const std::string& text, int64_t own) {
   std::vector<Said> all;
   for (size_t at = text.find("rank "); at != std::string::npos; at = text.find("rank ", at + 1)) {
+    const bool is_own = std::string_view(text).substr(0, at).ends_with("this ");
     char* end = nullptr;
-    const int64_t rank = std::strtoll(text.c_str() + at + 5, &end, 10);
-    const std::string_view rest(end);
+    const int64_t number = std::strtoll(text.c_str() + at + 5, &end, 10);
+    const std::string_view rest =
+        std::string_view(text).substr(is_own ? at + 4 : static_cast<size_t>(end - text.c_str()));
     if (!rest.starts_with(" (")) continue;
-    all.push_back({rank, std::string(rest.substr(2, rest.find(')') - 2))});
+    all.push_back({is_own ? own : number, std::string(rest.substr(2, rest.find(')') - 2))});
   }
   return all;
 }
@@ -157,9 +173,7 @@ class Judging {
     const ErrorRecord& error = rank.errors.front();
     judgement_.Compared();
     if (TellsWhatFailed(rank.rank, error) || TellsWhoIsLost(rank, error)) {
-      if (in_known_words_ && struck_.models == std::set<std::string>{"end-the-run"}) {
-        CheckSaid(rank, error);
-      }
+      if (in_known_words_ && struck_.IsLossAlone()) CheckSaid(rank, error);
       return;
     }
     if (std::any_of(struck_.failed.begin(), struck_.failed.end(),
@@ -173,7 +187,7 @@ class Judging {
   /// That what it says became of ranks is what became of them. On one machine a process can be seen
   /// to be gone or stopped: that it does not answer is too little.
   void CheckSaid(const RankEvidence& rank, const ErrorRecord& error) {
-    for (const Said& said : SaidOfRanks(error.message)) {
+    for (const Said& said : SaidOfRanks(error.message, rank.rank)) {
       judgement_.Compared();
       if (const std::string wrong = WrongIn(said, rank.host); !wrong.empty()) {
         Add(rank, "wrong-cause",
@@ -197,6 +211,10 @@ class Judging {
       }
       const bool says_stopped = said.what.ends_with(" stopped");
       if (says_stopped && !struck_.stopped.contains(said.rank)) return "which was not stopped";
+    }
+    if (said.what.starts_with("its connections with ") && struck_.ended.empty() &&
+        !struck_.cut_off.contains(said.rank) && !NamesAny(said.what, struck_.cut_off)) {
+      return "of which nothing has struck either end";
     }
     if (said.what.starts_with("it has left") && !is_struck && !of->errors.empty()) {
       return "which ended with an error";
@@ -254,8 +272,8 @@ class Judging {
 /// fault only holds up, well. Where it makes a call fail, all ranks end with an error or none
 /// does, and every error says which call of which rank it was. Where a rank is lost or cut off,
 /// every error names it, and what travels in the collective that waited for it; and what the
-/// reference says became of a rank that was killed, stopped or left is true. Where one rank
-/// may fail in any way, all others end well if it does, or with an error that names it; it
+/// reference says became of a rank that was killed, stopped, cut off or left is true. Where one
+/// rank may fail in any way, all others end well if it does, or with an error that names it; it
 /// itself may be ended by an abort, and by no wrong access.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {

@@ -107,9 +107,9 @@ std::vector<std::string> KindsOfDamage(const std::string& error,
   }
   ranks[0].faults = {{.id = "file/rot",
                       .where = "7",
-                      .detail = "bit 0 of byte 9 of f, of tensor 'v' and 'w'",
+                      .detail = "bit 0 of byte 9 of d/f, of tensor 'v' and 'w'",
                       .model = "recover",
-                      .file = "f",
+                      .file = "d/f",
                       .byte = 9,
                       .tensors = {"v", "w"}}};
   ranks[1].faults = more;
@@ -121,11 +121,12 @@ std::vector<std::string> KindsOfDamage(const std::string& error,
 }
 
 TEST(DamageRecoveredTest, EachNameOfWhatIsDamagedWillDo) {
-  EXPECT_THAT(KindsOfDamage("tensor 'v': another digest"), ElementsAre());
-  EXPECT_THAT(KindsOfDamage("tensor 'w': another digest"), ElementsAre());
-  EXPECT_THAT(KindsOfDamage("tensor 'x': another digest"), ElementsAre("not-named"));
-  EXPECT_THAT(KindsOfDamage("tensor 'vw': another digest"), ElementsAre("not-named"));
-  EXPECT_THAT(KindsOfDamage("tensor 'w' is wrong"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'v' in 'f': another digest"), ElementsAre());
+  EXPECT_THAT(KindsOfDamage("tensor 'w' in 'f': another digest"), ElementsAre());
+  EXPECT_THAT(KindsOfDamage("tensor 'w' in : another digest"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'x' in 'f': another digest"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'vw' in 'f': another digest"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'w' in 'f' is wrong"), ElementsAre("not-named"));
 }
 
 TEST(DamageRecoveredTest, WhoHasEndedByAnotherFaultNeedNotTell) {
@@ -292,6 +293,26 @@ TEST(EndsAsStatedTest, ARankThatIsCutOffEndsAndTellsAsTheOthersDo) {
                 struck.Ranks()[2].exit = "ok";
               }),
               ElementsAre("not-told"));
+}
+
+TEST(EndsAsStatedTest, ABrokenConnectionHasARankAtAnEndThatIsCutOff) {
+  const auto told = [](const std::string& who) {
+    Struck struck("tell-all", "at stage ready");
+    for (const size_t rank : {0, 1, 2}) {
+      struck.Ranks()[rank].collectives = {{0, "broadcast", 0, "U8", 8, {"w"}}};
+      struck.Says(rank, "peer",
+                  "lost rank 1 (its connections with ranks 0, 2 are broken): w: late");
+    }
+    return struck.Says(2, "peer", "lost " + who + ": w: late").Kinds();
+  };
+  EXPECT_THAT(told("rank 0 (its connections with ranks 1, 2 are broken)"), ElementsAre());
+  EXPECT_THAT(told("rank 1 (its connections with rank 0 are broken)"), ElementsAre());
+  const std::string cut = "rank 1 (its connections with ranks 0, 2 are broken)";
+  EXPECT_THAT(told(cut + " and rank 0 (its connections with rank 2 are broken)"),
+              ElementsAre("wrong-cause"));
+  EXPECT_THAT(told(cut + " and this rank (its connections with rank 0 are broken)"),
+              ElementsAre("wrong-cause"));
+  EXPECT_THAT(told(cut + " and rank 0 (its process 7 is gone)"), ElementsAre("wrong-cause"));
 }
 
 TEST(EndsAsStatedTest, OfASubjectTheWordsOfTheErrorAreEnough) {

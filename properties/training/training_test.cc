@@ -314,8 +314,11 @@ TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   const std::string id = "fault.damage_recovered";
   const auto damaged = [](TrainingEvidence& e) {
     e.evidence.test_case.faults = {{"file/rot", "2"}};
-    e.Phase("train").ranks[0].faults = {
-        {.id = "file/rot", .where = "2", .detail = "bit 0 of byte 9 of f", .tensors = {"model.w"}}};
+    e.Phase("train").ranks[0].faults = {{.id = "file/rot",
+                                         .where = "2",
+                                         .detail = "bit 0 of byte 9 of f",
+                                         .file = "f",
+                                         .tensors = {"model.w"}}};
   };
   TrainingEvidence restored;
   restored.evidence.test_case.faults = {{"file/rot", "2"}};

@@ -48,26 +48,19 @@ uint64_t GridOf(const Image& image) {
   return 0;
 }
 
-/// Which blocks differ. Without blocks on both sides the whole tensor is one block.
+/// Which blocks differ, of those that both sides have on one grid.
 void FindBlocks(const Image& expected, const Image& seen, uint64_t image_bytes, Difference& found) {
   const uint64_t grid = GridOf(expected);
-  if (grid > 0) {
-    const uint64_t count = (image_bytes + grid - 1) / grid;
-    const std::vector<Digest> a = SummedBlocks(expected, grid, count);
-    const std::vector<Digest> b = SummedBlocks(seen, grid, count);
-    if (!a.empty() && !b.empty()) {
-      for (uint64_t i = 0; i < count; ++i) {
-        if (a[i] != b[i]) found.blocks.push_back(i);
-      }
-      found.block_bytes = grid;
-      found.block_count = count;
-    }
+  if (grid == 0) return;
+  const uint64_t count = (image_bytes + grid - 1) / grid;
+  const std::vector<Digest> a = SummedBlocks(expected, grid, count);
+  const std::vector<Digest> b = SummedBlocks(seen, grid, count);
+  if (a.empty() || b.empty()) return;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (a[i] != b[i]) found.blocks.push_back(i);
   }
-  if (found.blocks.empty()) {
-    found.blocks = {0};
-    found.block_bytes = image_bytes;
-    found.block_count = 1;
-  }
+  found.block_bytes = grid;
+  found.block_count = count;
 }
 
 Stretch BytesOfBlock(const Difference& found, uint64_t block, uint64_t image_bytes) {
@@ -304,11 +297,16 @@ std::optional<Difference> FindDifference(const Image& expected, const Image& see
                          "that is absent"};
     return found;
   }
-  if (expected.digest == seen.digest) return std::nullopt;
-  found.kind = "differs";
   const uint64_t element_bytes = ElementBytes(seen.dtype).value_or(1);
   const uint64_t image_bytes = ImageBytes(seen.dtype, seen.shape).value_or(0);
   FindBlocks(expected, seen, image_bytes, found);
+  if (expected.digest == seen.digest && found.blocks.empty()) return std::nullopt;
+  found.kind = "differs";
+  if (found.blocks.empty()) {  // the whole tensor is one
+    found.blocks = {0};
+    found.block_bytes = image_bytes;
+    found.block_count = 1;
+  }
   found.ranks.clear();
   NameElement(expected, seen, element_bytes, image_bytes, found);
   NameRanks(seen, element_bytes, image_bytes, found);

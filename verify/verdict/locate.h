@@ -35,7 +35,8 @@ struct Difference {
   bool contradiction = false;  ///< all bytes are known and equal, yet the digests differ
 };
 
-/// How `seen` differs from `expected`, or nullopt if dtype, shape, coverage and digest are equal.
+/// How `seen` differs from `expected`, or nullopt if dtype, shape, coverage and digests are equal:
+/// that of the whole and, which is made another way, that of each block that both have.
 /// \pre both are defined.
 std::optional<Difference> FindDifference(const Image& expected, const Image& seen);
 

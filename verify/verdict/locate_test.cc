@@ -66,6 +66,21 @@ TEST_F(LocateTest, WithoutBytesOrBlocksTheWholeTensorIsWanted) {
   EXPECT_EQ(finding->wanted[0].byte_length, 16u);
 }
 
+TEST_F(LocateTest, BlocksDifferThoughTheWholeIsEqual) {
+  file_.blocks = {8, 0, {{10, 20}, {11, 20}}};
+  State(0).blocks = {8, 0, {{10, 20}}};
+  State(1).blocks = {8, 1, {{11, 20}}};
+  EXPECT_FALSE(Judge().has_value());
+  State(1).blocks.blocks = {{12, 20}};
+  const auto finding = Judge();
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_EQ(finding->kind, "differs");
+  ASSERT_EQ(finding->wanted.size(), 1u);
+  EXPECT_EQ(finding->wanted[0].byte_start, 8u);
+  State(1).blocks = {4, 2, {{12, 20}}};  // of another grid: nothing to hold it against
+  EXPECT_FALSE(Judge().has_value());
+}
+
 TEST_F(LocateTest, EqualBytesUnderUnequalDigestsAreTheVerifiersFault) {
   State(1).digest.lane0 += 1;
   file_.bytes = {{0, std::string(16, 'x')}};
