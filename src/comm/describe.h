@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace shardproof {
 
-/// "w, b and 3 more"
-inline std::string Contents(const std::vector<std::string>& tensors) {
+/// "w, b and 3 more": each once, though it may travel in many pieces, one after another.
+inline std::string Contents(std::vector<std::string> tensors) {
+  tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
   std::string text;
   for (size_t i = 0; i < tensors.size() && i < 2; ++i) text += (i ? ", " : "") + tensors[i];
   if (tensors.size() > 2) text += fmt::format(" and {} more", tensors.size() - 2);

@@ -23,20 +23,30 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(10);
 
+std::vector<int64_t> RanksBut(int64_t own, int64_t world_size) {
+  std::vector<int64_t> ranks;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    if (rank != own) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 /// The ranks of one world, as one of them finds them by the store.
 class Roll {
  public:
   Roll(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size)
-      : store_(std::move(store)), rank_(rank), world_size_(world_size), ends_(OwnTcpEnds()) {
+      : store_(std::move(store)),
+        rank_(rank),
+        others_(RanksBut(rank, world_size)),
+        ends_(OwnTcpEnds()) {
     Leave("process", NameOfThisProcess());
     Leave("ends", fmt::format("{}", fmt::join(ends_, " ")));
   }
 
   /// Once all ranks are known to be there: notes who they are, since the store may not stay.
   void Meet() {
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
-      const auto name = rank == rank_ ? std::nullopt : Find(rank, "process");
-      if (name) processes_[rank] = *name;
+    for (const int64_t rank : others_) {
+      processes_[rank] = Find(rank, "process").value_or("");
     }
   }
 
@@ -124,8 +134,7 @@ class Roll {
     if (was_reset) broken.insert(TcpEndIn(error));
     std::vector<int64_t> ranks;
     if (broken.empty()) return ranks;
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
-      if (rank == rank_) continue;
+    for (const int64_t rank : others_) {
       const auto ends = Find(rank, "ends").value_or("");
       const bool is_gone = was_reset && !ends.empty() && !AnyOf(ends, alive);
       if (is_gone || AnyOf(ends, broken)) ranks.push_back(rank);
@@ -143,20 +152,17 @@ class Roll {
   /// Looks at all ranks that have left no word. \returns whether one of them may still.
   bool Look() {
     bool may_come = false;
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
+    for (const int64_t rank : others_) {
       if (words_.contains(rank)) continue;
       // In this order: who leaves word and ends is not gone without one.
-      if (!processes_.contains(rank)) {
-        if (const auto name = Find(rank, "process")) processes_[rank] = *name;
-      }
-      const auto known = processes_.find(rank);
-      const auto process = known == processes_.end() ? std::nullopt : std::optional(known->second);
-      const ProcessState state = process ? StateOfProcess(*process) : ProcessState::kUnknown;
+      std::string& process = processes_[rank];
+      if (process.empty()) process = Find(rank, "process").value_or("");
+      const ProcessState state = StateOfProcess(process);
       if (const auto word = Find(rank, "word")) {
         words_[rank] = WordFromText(*word);
         continue;
       }
-      silent_[rank] = {state, process ? PidOf(*process) : ""};
+      silent_[rank] = {state, PidOf(process)};
       may_come = may_come || (state != ProcessState::kGone && state != ProcessState::kStopped);
     }
     return may_come;
@@ -165,7 +171,7 @@ class Roll {
   /// Ranks that are known to take no part any more.
   std::string Lost() const {
     std::vector<std::string> lost;
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
+    for (const int64_t rank : others_) {
       if (const auto word = words_.find(rank); word != words_.end()) {
         if (!word->second.what.empty()) continue;
         lost.push_back(
@@ -185,7 +191,7 @@ class Roll {
   /// Ranks that have left no word, although their time is up.
   std::vector<int64_t> Missing() const {
     std::vector<int64_t> missing;
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
+    for (const int64_t rank : others_) {
       if (!words_.contains(rank)) missing.push_back(rank);
     }
     return missing;
@@ -200,11 +206,11 @@ class Roll {
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
-  const int64_t world_size_;
+  const std::vector<int64_t> others_;
   bool has_left_word_ = false;
   const std::set<TcpEnd> ends_;  ///< of this rank's connections, which are made
   bool store_is_gone_ = false;
-  std::map<int64_t, std::string> processes_;  ///< their names
+  std::map<int64_t, std::string> processes_;  ///< their names, empty while they are not known
   Words words_;
   std::map<int64_t, std::pair<ProcessState, std::string>> silent_;  ///< and their PIDs
 };

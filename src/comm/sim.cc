@@ -11,28 +11,14 @@
 #include <utility>
 
 #include "src/aten/dtype.h"
+#include "src/comm/describe.h"
 #include "src/comm/gloo.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {
 namespace {
 
-constexpr size_t kTensorsNamedMax = 3;
 constexpr size_t kRanksNamedMax = 8;
-
-std::string ListNames(const std::vector<std::string>& tensors) {
-  std::vector<std::string> names;  // each once: a tensor may travel in many pieces
-  for (const std::string& tensor : tensors) {
-    if (std::find(names.begin(), names.end(), tensor) == names.end()) names.push_back(tensor);
-  }
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kTensorsNamedMax); ++i) {
-    text += (i ? ", " : "") + names[i];
-  }
-  const size_t more = names.size() - std::min(names.size(), kTensorsNamedMax);
-  if (more > 0) text += fmt::format(" and {} more", more);
-  return text;
-}
 
 std::string ReductionName(const c10d::ReduceOp& op) {
   switch (op) {
@@ -215,7 +201,7 @@ std::string SimWorld::Described(int64_t number, const Request& request) const {
   if (!request.reduction.empty()) text += " " + request.reduction;
   text +=
       fmt::format(" of {} {}", request.payload.numel(), DtypeName(request.payload.scalar_type()));
-  return request.tensors.empty() ? text : fmt::format("{} ({})", text, ListNames(request.tensors));
+  return request.tensors.empty() ? text : fmt::format("{} ({})", text, Contents(request.tensors));
 }
 
 void SimWorld::Match(int64_t number, const Operation& operation, int64_t rank,

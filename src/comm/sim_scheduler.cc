@@ -77,9 +77,8 @@ bool SimScheduler::IsEventsTurn() {
 }
 
 void SimScheduler::HappenOne() {
-  const size_t chosen = random_.Below(events_.size());
-  const std::function<void()> event = std::move(events_[chosen]);
-  if (chosen + 1 < events_.size()) events_[chosen] = std::move(events_.back());
+  std::swap(events_[random_.Below(events_.size())], events_.back());
+  const std::function<void()> event = std::move(events_.back());
   events_.pop_back();
   event();
 }

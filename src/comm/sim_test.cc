@@ -90,6 +90,34 @@ TEST(SimWorld, TakesTheSameOrderForTheSameSeedOnly) {
   EXPECT_GT(orders.size(), 15u);
 }
 
+constexpr int kRounds = 32;
+
+/// How many broadcasts have come to a rank before it waits for them, when both have posted them.
+int CountEarly(uint64_t seed) {
+  int early = 0, posted = 0;
+  RunWorld(2, seed, [&](int64_t rank, Communicator& at, SimWorld& world) -> Status {
+    for (int round = 0; round < kRounds; ++round) {
+      const at::Tensor payload = Bytes(1, rank == 0 ? 1 : 0);
+      SP_ASSIGN(const auto pending, at.Broadcast(payload, 0, {{"w", 0, 1, 0}}));
+      if (rank == 0) posted = round + 1;
+      // Not for ever: where nothing comes while a rank can go on, the other waits for this one.
+      for (int turn = 0; turn < 50 && posted <= round; ++turn) world.Yield();
+      if (rank == 1) early += payload.equal(Bytes(1, 1)) ? 1 : 0;
+      SP_TRY(pending->Wait());
+    }
+    return Ok();
+  });
+  return early;
+}
+
+TEST(SimWorld, CarriesAtOnceInSomeWorldsAndAsLateAsItCanInOthers) {
+  std::set<int> early;
+  for (uint64_t seed = 0; seed < 20; ++seed) early.insert(CountEarly(seed));
+  EXPECT_TRUE(early.contains(0));
+  EXPECT_TRUE(early.contains(kRounds));
+  EXPECT_GT(early.size(), 4u);
+}
+
 TEST(SimWorld, NamesWhatEveryRankWaitsForInADeadlock) {
   const Outcome outcome = RunWorld(3, 5, [](int64_t rank, Communicator& at, SimWorld&) -> Status {
     SP_TRY(at.Max(rank, "start"));

@@ -44,17 +44,17 @@ class Archive {
     uint64_t end = bytes_ - kEnd;
     if (end >= kLocator64 && Has(end - kLocator64, "PK\x06\x07")) {
       const uint64_t record = Number(end - kLocator64 + 8, 8);
-      if (record > bytes_ || bytes_ - record < kEnd64 || !Has(record, "PK\x06\x06")) return {};
+      if (!IsThere(record, kEnd64) || !Has(record, "PK\x06\x06")) return {};
       count = Number(record + 32, 8);
       size = Number(record + 40, 8);
       at = Number(record + 48, 8);
       end = record;
     }
-    if (at > end || size != end - at || count > size / kEntry) return {};
+    if (at > end || size != end - at) return {};
     std::vector<Entry> entries;
     entries.reserve(std::min(count, kUsualEntries));
     for (uint64_t i = 0; i < count; ++i) {
-      if (end - at < kEntry || !Has(at, "PK\x01\x02")) return {};
+      if (!IsThere(at, kEntry) || !Has(at, "PK\x01\x02")) return {};
       const uint64_t name_bytes = Number(at + 28, 2), extra_bytes = Number(at + 30, 2);
       const uint64_t entry_bytes = kEntry + name_bytes + extra_bytes + Number(at + 32, 2);
       if (end - at < entry_bytes) return {};
@@ -62,14 +62,14 @@ class Archive {
       uint64_t sizes[] = {Number(at + 24, 4), Number(at + 20, 4), Number(at + 42, 4)};
       if (!is_plain || !Widen(at + kEntry + name_bytes, extra_bytes, sizes)) return {};
       const auto [length, stored, header] = sizes;
-      if (length != stored || header > bytes_ || bytes_ - header < kLocal) return {};
-      if (!Has(header, "PK\x03\x04")) return {};
-      const uint64_t begin = kLocal + Number(header + 26, 2) + Number(header + 28, 2);
-      if (bytes_ - header < begin || bytes_ - header - begin < length) return {};
+      if (length != stored) return {};
+      if (!IsThere(header, kLocal) || !Has(header, "PK\x03\x04")) return {};
+      const uint64_t begin = header + kLocal + Number(header + 26, 2) + Number(header + 28, 2);
+      if (!IsThere(begin, length)) return {};
       const std::string_view name = Text(at + kEntry, name_bytes);
       const size_t slash = name.find('/');
       if (slash == name.npos) return {};
-      entries.push_back({name.substr(slash + 1), header + begin, length});
+      entries.push_back({name.substr(slash + 1), begin, length});
       at += entry_bytes;
     }
     std::sort(entries.begin(), entries.end(),
@@ -86,6 +86,7 @@ class Archive {
   }
 
  private:
+  bool IsThere(uint64_t at, uint64_t bytes) const { return at <= bytes_ && bytes <= bytes_ - at; }
   bool Has(uint64_t at, std::string_view mark) const { return Text(at, 4) == mark; }
   uint64_t Number(uint64_t at, int width) const {
     uint64_t number = 0;

@@ -34,11 +34,9 @@ Status AllocateParts(std::array<Part, kParts>& parts, const std::vector<Bucket>&
   uint64_t bytes = 0;
   for (const Bucket& bucket : buckets) bytes = std::max(bytes, bucket.bytes);
   for (size_t p = 0; p < std::min(kParts, buckets.size()); ++p) {
-    std::vector<std::string> tensors;  // that come by this part, each once
+    std::vector<std::string> tensors;  // that come by this part
     for (size_t i = p; i < buckets.size(); i += kParts) {
-      for (const Piece& piece : buckets[i].pieces) {
-        if (tensors.empty() || tensors.back() != piece.tensor) tensors.push_back(piece.tensor);
-      }
+      for (const Piece& piece : buckets[i].pieces) tensors.push_back(piece.tensor);
     }
     SP_ASSIGN(parts[p].memory, device.Allocate({static_cast<int64_t>(bytes)}, at::kByte,
                                                "the bucket of " + Contents(tensors)));

@@ -58,11 +58,9 @@ class Scatterer {
   /// Staging is shared out over the parts, and on rank 0 over the ranks.
   Status Allocate(uint64_t bytes, const std::vector<Parcel>& parcels) {
     for (size_t p = 0; p < std::min(kParts, parcels.size()); ++p) {
-      std::vector<std::string> tensors;  // that come by this part, each once
+      std::vector<std::string> tensors;  // that come by this part
       for (size_t i = p; i < parcels.size(); i += kParts) {
-        for (const std::string& name : NamesIn(parcels[i])) {
-          if (tensors.empty() || tensors.back() != name) tensors.push_back(name);
-        }
+        for (const std::string& name : NamesIn(parcels[i])) tensors.push_back(name);
       }
       const std::string purpose = "the bucket of " + Contents(tensors);
       SP_ASSIGN(parts_[p].received, Staging(bytes, purpose));

@@ -40,7 +40,7 @@ void ExactSquareSum::Add(const float* values, uint64_t count) {
     for (int exponent = 0; exponent < kExponents; ++exponent) {
       const uint64_t sum = bins[static_cast<size_t>(exponent)];
       // A mantissa's unit is 2^(exponent - 150), and that of those below 2^-126 is 2^-149.
-      if (sum != 0) AddShifted(sum, 2 * (exponent == 0 ? 0 : exponent - 1), digits_);
+      AddShifted(sum, 2 * (exponent == 0 ? 0 : exponent - 1), digits_);
     }
     Carry();
   }

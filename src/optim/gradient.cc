@@ -19,12 +19,10 @@ void FillGradient(const std::string& name, const Shard& shard, int64_t step, uin
       const uint64_t at = local + i * run.length;  // of this stretch
       const uint64_t from = std::max(begin, at);
       const uint64_t to = std::min(end, at + run.length);
-      if (from >= to) continue;
       MakeGradients(base, run.start + i * run.stride + (from - at), to - from,
                     values + (from - begin), gradient + (from - begin));
     }
     local += run.length * run.count;
-    if (local >= end) return;
   }
 }
 

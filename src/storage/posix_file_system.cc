@@ -26,9 +26,10 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
+    if (is_open()) ::close(fd_);
   }
   int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
 
  private:
   int fd_;
@@ -93,7 +94,7 @@ class PosixFileSystem : public FileSystem {
     // O_NONBLOCK: a FIFO named like a checkpoint must be refused, not waited for.
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
-    if (file.get() < 0 || ::fstat(file.get(), &facts) != 0) {
+    if (!file.is_open() || ::fstat(file.get(), &facts) != 0) {
       return BadInput(fmt::format("{}: cannot be read: {}", path, ErrnoText()));
     }
     if (!S_ISREG(facts.st_mode)) return BadInput(fmt::format("{}: is not a regular file", path));
@@ -130,7 +131,7 @@ class PosixFileSystem : public FileSystem {
 
   Status Create(const std::string& path, uint64_t size) override {
     const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file.get() < 0) return Failed(fmt::format("creating {}: {}", path, ErrnoText()));
+    if (!file.is_open()) return Failed(fmt::format("creating {}: {}", path, ErrnoText()));
     if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
       return Failed(fmt::format("sizing {} to {} bytes: {}", path, size, ErrnoText()));
     }
@@ -139,7 +140,8 @@ class PosixFileSystem : public FileSystem {
 
   Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // closed if there is no memory
-    if (file.get() < 0) return Failed(fmt::format("opening {} for writing: {}", path, ErrnoText()));
+    if (!file.is_open())
+      return Failed(fmt::format("opening {} for writing: {}", path, ErrnoText()));
     return std::unique_ptr<OutputFile>(std::make_unique<PosixOutputFile>(std::move(file), path));
   }
 
@@ -152,7 +154,7 @@ class PosixFileSystem : public FileSystem {
 
   Status SyncDirectory(const std::string& path) override {
     const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+    if (!directory.is_open() || ::fsync(directory.get()) != 0) {
       return Failed(fmt::format("fsync of directory {}: {}", path, ErrnoText()));
     }
     return Ok();
