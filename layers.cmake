@@ -193,7 +193,7 @@ shardproof_module(NAME file_commands FOLDERS verify/cli/files
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
   DEPENDS text stage case evidence verdict oracle process bug fault rank launch
-    engine campaign cli_common nlohmann_json::nlohmann_json fmt::fmt)
+    generate engine campaign cli_common nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "verify/campaign/interruption.h"
+#include "verify/generate/features.h"
 
 namespace shardproof {
 namespace {
@@ -26,6 +27,15 @@ Case SoakCase(const SoakOptions& options, uint64_t index) {
   Case made = GenerateCase(options.generate, options.seed, index);
   made.bug = options.bug;
   return made;
+}
+
+/// How many cases that are not wanted are looked at between looks at the time.
+constexpr int kPassedMax = 1000;
+
+bool IsWanted(const SoakOptions& options, uint64_t index) {
+  if (options.only.empty()) return true;
+  const auto features = FeaturesOf(SoakCase(options, index));
+  return std::binary_search(features.begin(), features.end(), options.only);
 }
 
 /// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time,
@@ -166,13 +176,18 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
     else if (!ending && time_over)
       ending = SoakEnd::kTime;
     if (ending == SoakEnd::kSignal || ending == SoakEnd::kFailure) break;
-    while (!ending && workers.HasRoom()) {
+    for (int passed = 0; !ending && passed < kPassedMax && workers.HasRoom();) {
       if (place >= corpus) {
         while (summary.counted_beyond.contains(next)) ++next;
         if (next >= end) {
           ending = SoakEnd::kDone;
           break;
         }
+      }
+      if (place >= corpus && !IsWanted(options, next)) {
+        ++next;
+        ++passed;
+        continue;
       }
       const uint64_t given = place < corpus ? place++ : corpus + next++;
       SP_TRY(workers.Give(given, std::to_string(given)));

@@ -26,6 +26,7 @@ struct SoakOptions {
   uint64_t seed = 0;
   uint64_t first = 0;             ///< index of the first case of the stream
   std::optional<uint64_t> cases;  ///< how many of it; absent: until the time is over
+  std::string only;  ///< a feature: cases of the stream that lack it are passed over; empty: none
   std::optional<std::chrono::milliseconds> time;
   std::vector<Case> corpus;  ///< run before the stream
   bool keep_going = false;   ///< else it ends with the first case that does not pass

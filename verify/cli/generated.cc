@@ -74,6 +74,7 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   options.seed = arguments.seed;
   options.first = arguments.first;
   options.cases = arguments.cases;
+  options.only = arguments.only;
   if (arguments.minutes) {
     options.time = std::chrono::milliseconds(static_cast<int64_t>(*arguments.minutes * 60000));
   }
@@ -103,6 +104,7 @@ json StreamOf(const SoakOptions& options) {
           {"bug", options.bug},
           {"properties", options.properties},
           {"first", options.first},
+          {"only", options.only},
           {"torch", SHARDPROOF_TORCH_VERSION}};
 }
 

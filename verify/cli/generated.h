@@ -19,6 +19,7 @@ struct SoakArguments {
   std::string transport;
   std::string subject;  ///< absolute path, or empty
   std::string bug;
+  std::string only;    ///< a feature of the cases that are run, or empty
   std::string corpus;  ///< directory of case files, or empty
   bool keep_going = false;
   bool resume = false;  ///< go on from what `execute.json` has

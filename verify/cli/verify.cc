@@ -15,8 +15,8 @@ namespace shardproof {
 namespace {
 
 /// The options that are only about generated cases.
-constexpr const char* kOfGenerated[] = {"--first",  "--corpus", "--keep-going",
-                                        "--resume", "--jobs",   "--shrink-runs"};
+constexpr const char* kOfGenerated[] = {"--first",  "--only", "--corpus",     "--keep-going",
+                                        "--resume", "--jobs", "--shrink-runs"};
 
 /// Of generated cases; what says what one case is has no meaning for them.
 Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {

@@ -8,6 +8,7 @@
 #include "verify/case/names.h"
 #include "verify/cli/command.h"
 #include "verify/cli/verify_arguments.h"
+#include "verify/generate/features.h"
 
 namespace shardproof {
 namespace {
@@ -199,6 +200,17 @@ void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
       ->check(CLI::Range(uint64_t{0}, kCasesMax))
       ->type_name("INDEX")
       ->group(kGenerated);
+  command
+      .add_option("--only", soak.only,
+                  "Of the generated cases run only those that have this feature, a word of the "
+                  "summary of a run: trained, ties, a damaged source")
+      ->check([](const std::string& text) {
+        const auto known = KnownFeatures();
+        if (std::binary_search(known.begin(), known.end(), text)) return std::string();
+        return "expected a feature as the summary of a run shows it, found " + text;
+      })
+      ->type_name("FEATURE")
+      ->group(kGenerated);
   command.add_option("--corpus", soak.corpus, "Run the case files of this directory first")
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR")
@@ -248,7 +260,7 @@ void ExcludeCombinations(CLI::App& command) {
   }
   // Each bug is planted in the reference, and judged by every property.
   for (const char* other : {"--minutes", "--corpus", "--keep-going", "--resume", "--first",
-                            "--subject", "--property"}) {
+                            "--only", "--subject", "--property"}) {
     command.get_option("--bugs")->excludes(command.get_option(other));
   }
 }

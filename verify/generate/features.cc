@@ -182,7 +182,7 @@ void AddJob(std::vector<Feature>& features) {
   add("trained and resumed on another mesh",
       [](const Case& c) { return c.steps > 0 && !c.resume_mesh.empty(); });
   add("a damaged source",
-      [](const Case& c) { return !c.faults.empty() && c.faults[0].id == "file/damage"; });
+      [](const Case& c) { return !c.faults.empty() && c.faults[0].id.starts_with("file/damage"); });
   add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
   add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });
   add("resumed on another number of ranks", [](const Case& c) {

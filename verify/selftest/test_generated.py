@@ -64,6 +64,14 @@ class Stream(CommandTest):
         again = outcome_of(self.dir / "part.json")["summary"]["failures"][0]
         self.assertEqual(again, first)
 
+    def test_only_cases_with_a_feature_are_run(self):
+        self.generate("--generate", 40, "--only", "a damaged source", "--json", "only.json")
+        summary = outcome_of(self.dir / "only.json")["summary"]
+        self.assertGreater(summary["passed"], 0)
+        self.assertLess(summary["passed"], 20)
+        self.assertEqual(summary["features"]["a damaged source"], summary["passed"])
+        self.refused("verify", "--generate", 3, "--only", "no.such", names=["--only", "no.such"])
+
     def test_it_goes_on_from_what_was_done(self):
         self.generate("--generate", 10, "--json", "soak.json")
         self.generate("--generate", 25, "--json", "soak.json", "--resume")
@@ -153,13 +161,14 @@ class Stream(CommandTest):
         ):
             self.refused("verify", "--generate", 3, *words, names=[words[0]])
         for words in (["--minutes", 1], ["--first", 1], ["--resume"], ["--keep-going"],
-                      ["--corpus", "."], ["--subject", "reference"],
+                      ["--corpus", "."], ["--subject", "reference"], ["--only", "ties"],
                       ["--property", "loading.equals_source"]):  # fmt: skip
             self.refused("verify", "--bugs", "all", *words, names=[words[0]])
         for words in (
             ["--first", 1],
             ["--resume"],
             ["--keep-going"],
+            ["--only", "ties"],
             ["--corpus", "."],
             ["--jobs", 1],
         ):
