@@ -98,6 +98,7 @@ class Verdicts(CommandTest):
 
     def test_a_command_that_leaves_nothing(self):
         self.assertEqual(self.judged(0)[0], "pass")
+        self.assertEqual(self.judged(77)[0], "pass")
         self.assertEqual(self.judged(124)[:2], ("caught", "hang (the command did not end)"))
         self.assertEqual(self.judged(139)[:2], ("caught", "crash (signal 11 of the command)"))
         self.assertEqual(self.judged(2)[:2], ("inconclusive", "exit code 2"))
