@@ -65,9 +65,9 @@ class LostAttributes {
 class DescriptorCheck {
  public:
   /// \param lost        takes attributes that are gone; null: each is a finding of its own
-  /// \param may_freeze  whether what could be trained may end up frozen: PEFT freezes the model
-  /// that
-  ///   it puts an adapter into, and the adapter too where it is not to be trained
+  /// \param may_freeze  whether what could be trained may end up frozen: the plain path has it so,
+  ///   or PEFT, which freezes the model that it puts an adapter into, and the adapter too where it
+  ///   is not to be trained
   DescriptorCheck(std::string tensor, Phase phase, int64_t rank, FindingsByRank& findings,
                   LostAttributes* lost, bool may_freeze, Judgement& judgement)
       : tensor_(std::move(tensor)),
@@ -216,9 +216,13 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                  const std::string& stage, const std::string& name, const TensorState& state,
                  FindingsByRank& findings, LostAttributes& lost, Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
-  DescriptorCheck check(
-      name, phase.phase, rank.rank, findings, IsReference(evidence) ? nullptr : &lost,
-      !IsReference(evidence) && !evidence.test_case.model.adapter.empty(), judgement);
+  const auto declared = evidence.oracle.declared.find(name);
+  const bool is_declared = declared != evidence.oracle.declared.end();
+  const bool is_frozen_by_plain = is_declared && !declared->second.requires_grad;
+  const bool may_freeze =
+      !IsReference(evidence) && (is_frozen_by_plain || !evidence.test_case.model.adapter.empty());
+  DescriptorCheck check(name, phase.phase, rank.rank, findings,
+                        IsReference(evidence) ? nullptr : &lost, may_freeze, judgement);
   const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
   if (built != nullptr) {
     check.HoldAgainst(seen, *built);
@@ -232,8 +236,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
           {rank.rank}, {.against = {Against::What::kEarlier, phase.phase, Stage::kBuilt}});
     }
   }
-  const auto declared = evidence.oracle.declared.find(name);
-  if (declared != evidence.oracle.declared.end()) {
+  if (is_declared) {
     check.HoldAgainst(seen, DeclaredFor(evidence, declared->second, name, rank));
     const std::vector<int64_t>& strides = declared->second.strides;
     if (!strides.empty() && strides.size() == seen.local_stride.size() &&

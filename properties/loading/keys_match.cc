@@ -39,9 +39,10 @@ bool IsSilent(const OracleRecord& oracle, const std::string& key) {
 }
 
 struct Keys {
-  Names missing;     ///< declared, canonical, that the source has under none of their names
-  Names unexpected;  ///< in the source, declared under no name
-  Names matched;
+  Names missing = {};     ///< declared, canonical, that the source has under none of their names
+  Names unexpected = {};  ///< in the source, declared under no name
+  Names matched = {};
+  Names added = {};  ///< canonical, that the subject says it adds: no checkpoint need have them
 };
 
 /// Whether the source has the tensor, under one of its names or as what the plain twin makes of its
@@ -53,12 +54,32 @@ bool IsInSource(const OracleRecord& oracle, const std::vector<std::string>& grou
   });
 }
 
-Keys KeysOf(const OracleRecord& oracle) {
-  Keys keys;
+/// What a subject itself puts into the model, such as adapters of its own. Those of --adapter have
+/// files, too.
+Names AddedIn(const Evidence& evidence) {
+  Names added;
+  const PhaseEvidence* values = evidence.Phase(Phase::kValues);
+  if (values == nullptr || !evidence.test_case.model.adapter.empty()) return added;
+  for (const RankEvidence& rank : values->ranks) {
+    const StageRecord* ready = rank.Stage(Stage::kReady);
+    if (ready == nullptr) continue;
+    for (const auto& [name, state] : ready->tensors) {
+      if (rank.Descriptor(state).also) added.insert(Canonical(evidence.oracle, name));
+    }
+  }
+  return added;
+}
+
+Keys KeysOf(const Evidence& evidence) {
+  const OracleRecord& oracle = evidence.oracle;
+  Keys keys{.added = AddedIn(evidence)};
   for (const auto& [name, tensor] : oracle.declared) {
     if (!IsPersistent(oracle, name)) continue;
-    const bool found = IsInSource(oracle, TieGroup(oracle, name));
-    (found ? keys.matched : keys.missing).insert(Canonical(oracle, name));
+    const std::string canonical = Canonical(oracle, name);
+    if (IsInSource(oracle, TieGroup(oracle, name)))
+      keys.matched.insert(canonical);
+    else if (!keys.added.contains(canonical))
+      keys.missing.insert(canonical);
   }
   for (const auto& [name, tensor] : oracle.source.tensors) {
     const bool is_needed = oracle.declared.contains(name) && IsPersistent(oracle, name);
@@ -105,8 +126,9 @@ void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
 
 /// \param what "missing" or "unexpected"
 void CheckReported(const OracleRecord& oracle, const RankEvidence& rank, const std::string& what,
-                   const std::vector<std::string>& reported, const Names& truth,
+                   const std::vector<std::string>& reported, const Keys& keys,
                    FindingsByRank& findings, Judgement& judgement) {
+  const Names& truth = what == "missing" ? keys.missing : keys.unexpected;
   Names said;
   for (const std::string& name : reported) {
     if (IsLegacyKey(name)) continue;
@@ -114,7 +136,7 @@ void CheckReported(const OracleRecord& oracle, const RankEvidence& rank, const s
     const bool tied_away = what == "missing" && oracle.declared.contains(name) &&
                            !oracle.source.tensors.contains(name) &&
                            !truth.contains(Canonical(oracle, name));
-    if (tied_away) continue;
+    if (tied_away || (what == "missing" && keys.added.contains(Canonical(oracle, name)))) continue;
     said.insert(what == "missing" ? Canonical(oracle, name) : name);
   }
   judgement.Compared(1 + said.size() + truth.size());
@@ -145,10 +167,9 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
   for (const RankEvidence& rank : phase.ranks) {
     if (!rank.keys) continue;
     any = true;
-    CheckReported(evidence.oracle, rank, "missing", rank.keys->missing, keys.missing, findings,
+    CheckReported(evidence.oracle, rank, "missing", rank.keys->missing, keys, findings, judgement);
+    CheckReported(evidence.oracle, rank, "unexpected", rank.keys->unexpected, keys, findings,
                   judgement);
-    CheckReported(evidence.oracle, rank, "unexpected", rank.keys->unexpected, keys.unexpected,
-                  findings, judgement);
   }
   findings.Report(judgement);
   // What a resume loads is its own checkpoint, whose keys are judged by checkpoint.round_trip.
@@ -269,7 +290,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Inconclusive("nothing says which tensors the model should have");
     return;
   }
-  const Keys keys = KeysOf(evidence.oracle);
+  const Keys keys = KeysOf(evidence);
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     if (phase->phase == Phase::kValues) {
       CheckInput(evidence, *phase, keys, judgement);

@@ -76,8 +76,8 @@ const PropertyRegistration kRegistration{{
         "(|before| + "
         "|after|), and 16 times the most that rounding changes in the tensor. Averages: 8 u "
         "(|before| + |after| + |weights|). Weights of losses: 1e-3. Rates of a plain schedule: "
-        "1e-9 of them. Counters and orders of samples: none. Each stage starts from what was "
-        "observed before it, so errors do not add up over steps",
+        "1e-9 of them. Counters, orders of samples and dtypes: none. Each stage starts from what "
+        "was observed before it, so errors do not add up over steps",
     .source = "the definition of data parallelism: the step of a batch is that of its parts",
     .killed_by = {"subject.gradients_summed",
                   "subject.clips_by_its_own_norm",
@@ -103,7 +103,9 @@ const PropertyRegistration kRegistration{{
                   "subject.backward_left_out",
                   "subject.clips_before_it_unscales",
                   "subject.epochs_in_one_order",
-                  "subject.rate_falls_twice"},
+                  "subject.rate_falls_twice",
+                  "subject.precision_left_out",
+                  "subject.zero_by_hand_off_by_one"},
     .check = Check,
     .needs_twin_steps = true,
     .only_subjects = true,

@@ -6,6 +6,7 @@
 
 #include "src/text/printable.h"
 #include "verify/cli/command.h"
+#include "verify/cli/common/ending.h"
 #include "verify/cli/common/places.h"
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
@@ -74,6 +75,11 @@ std::string ReportCommand(const std::vector<std::string>& command_line) {
 }
 
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
+  if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
+    return Complain(apart.error());
+  }
+  const auto gate = GateOf(options, test_case.model.checkpoint);
+  if (!gate.ok()) return Complain(gate.error());
   const auto subject = DeclareSubject(test_case.subject, PythonFrom(options));
   if (!subject.ok()) return Complain(subject.error());
   if (options.is_drawn && !subject.value().builds) {
@@ -85,13 +91,9 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
   if (const Status known = CheckOptions(subject.value(), test_case.options); !known.ok()) {
     return Complain(known.error());
   }
-  if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
-    return Complain(apart.error());
-  }
-  const auto gate = GateOf(options, test_case.model.checkpoint);
-  if (!gate.ok()) return Complain(gate.error());
   const auto directory = WorkDirectory::Make(options.report);
   if (!directory.ok()) return Complain(directory.error());
+  TellWhenEnded();
   auto verified = Verify(test_case, launcher,
                          {.subject = subject.value(),
                           .directory = directory.value()->path(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "src/checkpoint/save.h"
@@ -129,11 +130,20 @@ std::string Run::SavedBy(Phase phase) const {
   return fmt::format("{}/saved_{}", options_.directory, NameOf(phase));
 }
 
+/// Whether a file may be one of safetensors: a length of 8 bytes, and then JSON.
+bool BeginsAsSafetensors(const std::string& path) {
+  std::string begin(9, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), 9);
+  return begin.back() == '{';
+}
+
 /// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
 /// empty directory is read: it is no checkpoint of any kind.
-std::string WhyNotRead(const std::string& directory) {
+std::string WhyNotRead(const std::string& saved) {
+  if (std::filesystem::is_regular_file(saved) && !BeginsAsSafetensors(saved))
+    return "the subject saves a file that is none of safetensors, which this version does not read";
   bool any = false;
-  for (const std::string& name : NamesIn(directory)) {
+  for (const std::string& name : NamesIn(saved)) {
     if (name == ".metadata")
       return "the subject saves DCP directories, which this version does not read";
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return "";

@@ -258,6 +258,7 @@ nlohmann::json GateToJson(const Outcome& outcome) {
 std::string VerdictInWords(const Outcome& outcome) {
   const size_t known = outcome.KnownCount();
   const size_t findings = outcome.items.size();
+  if (outcome.is_refused) return "no verdict";
   std::string text = ToString(outcome.verdict);
   if (findings == 0) return text;
   if (known == findings) return fmt::format("{}, {}", text, Plural(known, "known finding"));

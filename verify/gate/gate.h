@@ -68,8 +68,9 @@ struct Outcome {
   bool is_drawn = false;           ///< of generated cases: other seeds compare another number
   std::string report;              ///< where the report lies, or empty
   std::vector<std::string> notes;  ///< set by Gate::Judge: a sentence each
-  bool is_headed = true;           ///< what is printed of it begins with the verdict
-  bool is_gated = false;           ///< set by Gate::Judge: by an option that decides
+  bool is_refused = false;  ///< it came to no verdict: bad input, or the verifier itself is broken
+  bool is_headed = true;    ///< what is printed of it begins with the verdict
+  bool is_gated = false;    ///< set by Gate::Judge: by an option that decides
 
   size_t KnownCount() const;
   size_t ExpiredCount() const;

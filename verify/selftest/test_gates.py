@@ -229,6 +229,15 @@ class Files(CommandTest):
         self.assertEqual(found["shardproof_verdict", labels + ',verdict="fail"'], 1)
         self.assertEqual(found["shardproof_findings", labels + ',state="new"'], 5)
 
+    def test_the_page_of_a_command_without_a_verdict_says_why(self):
+        for words in (("compare", "no/a", "no/a"), ("audit", "no/a"),
+                      ("verify", "--checkpoint", "no/a")):  # fmt: skip
+            self.assert_exit(self.shardproof(*words, "--summary", "s.md"), 2)
+            page = rendered((self.dir / "s.md").read_text())
+            self.assertIn(f"Shardproof {words[0]}: no verdict", page)
+            self.assertIn("no/a", page)
+            self.assertIn("exit code 2", page)
+
     def test_known_differences_pass(self):
         pattern = {"property": "compare.values", "kind": "differs", "tensor": "*"}
         self.write("known.json", known(pattern))

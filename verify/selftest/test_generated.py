@@ -199,6 +199,7 @@ class Interrupted(CommandTest):
         self.assertTrue(wait_until(begun, 30))
         process.send_signal(what)
         out, err = process.communicate(timeout=30)
+        self.said = err
         gone = wait_until(
             lambda: not processes_with(mark) and not list(self.temporary.iterdir()), 20
         )
@@ -216,8 +217,12 @@ class Interrupted(CommandTest):
         for transport in ("gloo", "sim"):
             for what in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
                 words = ["verify", "--case", "large.json", "--transport", transport]
-                code, _ = self.ended_by(what, words, self.phase_begun)
+                began = lambda: list(self.temporary.glob("shardproof-*/values"))  # noqa: E731
+                code, _ = self.ended_by(what, words, began)
                 self.assertEqual(code, -what)
+                if what != signal.SIGKILL:
+                    self.assertRegex(self.said, f"ended by {what.name} at `values: 2 ranks, .*`.*; "
+                                     "nothing was judged\n")  # fmt: skip
 
     def test_a_killed_stream_leaves_nothing_and_can_be_gone_on_from(self):
         words = ["verify", "--generate", 10**6, "--transport", "gloo", "--json", "soak.json"]

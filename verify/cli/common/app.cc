@@ -10,6 +10,7 @@
 #include "src/digest/digest.h"
 #include "src/text/nearest.h"
 #include "src/text/quote.h"
+#include "verify/cli/common/gating.h"
 #include "verify/cli/common/help.h"
 #include "verify/cli/common/places.h"
 #include "verify/formats/archive.h"
@@ -107,6 +108,9 @@ int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const in
     std::fprintf(stderr, "shardproof: the verifier itself failed: %s\n", error.what());
     return kExitBroken;
   }
+  if (exit_code == kExitBadInput || exit_code == kExitBroken) {
+    WriteRefusal(command_line.at(1), exit_code);
+  }
   return exit_code;
 }
 
@@ -119,7 +123,7 @@ Status ShowResult(const std::string& text, const std::string& document, const st
 }
 
 int Refuse(const Error& error) {
-  fmt::print(stderr, "shardproof: {}\n", error.message);
+  fmt::print(stderr, "shardproof: {}\n", NoteRefusal(error.message));
   return error.code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
 }
 

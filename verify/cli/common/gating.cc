@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/text/printable.h"
 #include "verify/case/json_fields.h"
@@ -12,6 +13,10 @@
 
 namespace shardproof {
 namespace {
+
+// Of this process, which runs one command.
+std::optional<gate::Gate> opened;
+std::string refusal;
 
 std::string UpperCase(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -118,7 +123,17 @@ Result<gate::Gate> OpenGate(const gate::Options& options, const std::vector<std:
   if (const Status apart = CheckNotOf(json, options.baseline, "--json"); !apart.ok()) {
     return apart.error().While("a run that compares less would become the next one's baseline");
   }
-  return gate::Gate::Open(options);
+  SP_ASSIGN(opened, gate::Gate::Open(options));
+  return *opened;
+}
+
+const std::string& NoteRefusal(const std::string& why) { return refusal = why; }
+
+void WriteRefusal(const std::string& command, int exit_code) {
+  if (!opened || refusal.empty()) return;
+  // What cannot be written was said already, or is no more than this.
+  (void)opened->Write(
+      {.command = command, .exit_code = exit_code, .reason = refusal, .is_refused = true});
 }
 
 Result<int> Conclude(const gate::Gate& gate, gate::Outcome outcome, const std::string& text,

@@ -22,6 +22,13 @@ void AddGateOptions(CLI::App& command, gate::Options& options);
 Result<gate::Gate> OpenGate(const gate::Options& options, const std::vector<std::string>& inputs,
                             const std::string& json);
 
+/// Why a command ends without a verdict, for its page. \returns the same
+const std::string& NoteRefusal(const std::string& why);
+
+/// Writes the files that the gate of this process was asked for, if a command ends without a
+/// verdict after that.
+void WriteRefusal(const std::string& command, int exit_code);
+
 /// Judges, shows the result and writes the files. The text says first what a gate has made of the
 /// verdict, and the document gets `comparisons`, `properties` and `gate`.
 /// \param json  as of ShowResult

@@ -11,6 +11,7 @@
 #include "src/text/printable.h"
 #include "verify/case/names.h"
 #include "verify/cli/common/app.h"
+#include "verify/cli/common/ending.h"
 #include "verify/cli/common/gating.h"
 #include "verify/cli/common/places.h"
 #include "verify/process/outputs.h"
@@ -85,13 +86,14 @@ std::string PythonOf(const ExecuteOptions& options) {
 }
 
 void ShowProgress(const std::string& line) {
+  NoteProgress(line);
   if (::isatty(STDERR_FILENO) == 0) return;
   std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), line.empty() ? "" : " ...");
   std::fflush(stderr);
 }
 
 int Complain(const Error& error) {
-  std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
+  std::fprintf(stderr, "shardproof: %s\n", NoteRefusal(error.message).c_str());
   if (error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported)
     return kExitBadInput;
   return error.code == ErrorCode::kInternal ? kExitBroken : 1;

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _deepspeed, _dtensor, _fsdp1, _layout, _megatron, _stretch
+from . import _deepspeed, _dtensor, _flat_copies, _fsdp1, _layout, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
 from ._steps import innermost
@@ -261,6 +261,25 @@ def _begins_alike(copy, held) -> bool:
     return of_copy.device.type != "meta" and torch.equal(of_copy.to(held.dtype), of_parameter)
 
 
+def look_at_copies(model, optimizer, rank):
+    """Learns of what an optimizer steps whether it is a part of flat copies of the parameters."""
+    is_flat = model.flat and model.flat.parts
+    if optimizer is not None and not is_flat and not copied_parameters(model, optimizer):
+        _flat_copies.look_at(model.order, steppers_in(optimizer), rank)
+
+
+def flat_pieces(model, optimizer):
+    """Yields (flat copy that it steps, the model's tensor, Piece of the one that is of the other)
+    of this rank."""
+    owners = parameters_by_owner(model.tensors)
+    for each in steppers_in(optimizer) if optimizer is not None else ():
+        for group in getattr(each, "param_groups", ()):
+            for part in group["params"]:
+                for piece in _flat_copies.pieces_of(part):
+                    for held in owners.get(id(piece.parameter), [])[:1]:
+                        yield part, held, piece
+
+
 def groups_in(optimizer):
     """[(options, parameters)] of all groups. Where an optimizer steps parts of the model's
     parameters, these parameters."""
@@ -296,7 +315,9 @@ def _package_of(optimizer):
     """The module that knows how an optimizer cuts its state, if it does so in a way of its own."""
     if _megatron.is_distributed(optimizer):
         return _megatron
-    return _deepspeed if _deepspeed.is_zero(optimizer) else None
+    if _deepspeed.is_zero(optimizer):
+        return _deepspeed
+    return _flat_copies if _flat_copies.has_some(optimizer) else None
 
 
 def is_cut_by_package(optimizer) -> bool:

@@ -19,6 +19,7 @@ CHANGED = "it was changed while it was read"
 def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Holding]:
     """counters: whole numbers among an optimizer's state, too, and what it was told."""
     read = _model.read(model, said)
+    _optimizer.look_at_copies(read, optimizer, said.rank)
     of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank, counters)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
     if not _optimizer.is_cut_by_package(optimizer):

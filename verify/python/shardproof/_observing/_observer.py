@@ -126,6 +126,7 @@ class Observer:
         self._names, self._also = names or self._names, also or self._also
         renaming = _names.Renaming(self._names, self._also)
         tensors = read.tensors = renaming.apply(read.tensors)
+        _optimizer.look_at_copies(read, optimizer, statement.rank)
         if model is not None:
             if self._memory:
                 if optimizer is not None:

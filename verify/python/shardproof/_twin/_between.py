@@ -66,7 +66,7 @@ class Between:
         """Of each rank, by name: (its part of the gradient or None, where that lies)."""
         return [
             {
-                name: (grad, own.model[name])
+                name: (grad, _stepped(own, name))
                 for name, grad in step.grads.items()
                 if name in own.model
             }
@@ -116,7 +116,7 @@ class Between:
 
     def _grad_of(self, name, peers):
         parts = [
-            dataclasses.replace(own.model[name], local=grad, dtype=grad.dtype)
+            dataclasses.replace(_stepped(own, name), local=grad, dtype=grad.dtype)
             for step, own in zip(peers, self._after, strict=True)
             if (grad := step.grads.get(name)) is not None and name in own.model
         ]
@@ -190,6 +190,11 @@ class Between:
             first["cause"] = "it had no gradient in any step"
         full = f"{name}.{key}" if key else name
         stage.deviates("differs", full, found, **first)
+
+
+def _stepped(own, name) -> Part:
+    """What of a parameter, or of its copy, a rank steps."""
+    return own.copies.get(name, own.model[name])
 
 
 def _has(own, name) -> bool:

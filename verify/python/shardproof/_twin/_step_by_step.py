@@ -12,7 +12,7 @@ import math
 import torch
 
 from .._observing._evidence import root_cause
-from . import _batches, _clips, _followed_averages, _one_step, _schedule, _twin, _values
+from . import _batches, _clips, _followed_averages, _one_step, _precision, _schedule, _twin, _values
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
@@ -39,6 +39,7 @@ def run(case, subject, writer, folder):
     if "gradients" in cannot:
         why_not = f"gradients are not judged: {cannot['gradients']}"
     job = _Job(model, why_not, schedule, cannot.get("updates", ""))
+    job.computes = _precision.said_by(subject, case)
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
     saved = {}  # averages of each step
@@ -181,6 +182,7 @@ class _Job:
     def __init__(self, model, why_not, schedule=None, updates_by=""):
         self._model, self._why_not, self._schedule = model, why_not, schedule
         self._updates_by = updates_by
+        self.computes = {}  # see _precision
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
         self.begin_anew()
@@ -213,6 +215,7 @@ class _Job:
             return stage
         self._count(stage, before, after, steps[0])
         self._passes(stage, after)
+        _precision.hold(stage, self.computes, after)
         if any(each.evaluates for each in steps[0]):
             stage.tell("is not judged: its optimizer computes losses within its step")
             return stage

@@ -15,7 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._digests import _digest
-from .._holdings import _layout, _optimizer
+from .._holdings import _layout, _optimizer, _stretch
 from .._holdings._names import TRANSPARENT, canonical_name, without_wrappers
 from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
@@ -129,12 +129,21 @@ class StepValues:
             batch.weight = 0.0
 
             def begun(grad):
+                if not batch.weight:
+                    self._goes_back(batch)
                 batch.weight += float(grad)
 
             loss.register_hook(begun)
             self._losses.append(loss.grad_fn)
         self._since.append(batch)
         return loss
+
+    def _goes_back(self, batch):
+        """Its gradients come now: what a job zeroed after its forward pass was that of others. What
+        stepped in between has met it."""
+        places = [at for at, each in enumerate(self._since) if each is batch]
+        if places and not any(isinstance(each, Step) for each in self._since[places[0] :]):
+            self._since.append(self._since.pop(places[0]))
 
     def _begins(self, arguments, named):
         roots = arguments[0] if arguments else named["tensors"]
@@ -397,6 +406,8 @@ def _owners(read, optimizer) -> dict:
     found = {}
     for key, parts in read.flat.parts.items():
         found[key] = [(part.own.name, part.offset, part.length) for part in parts]
+    for part, held, piece in _optimizer.flat_pieces(read, optimizer):
+        found.setdefault(id(part), []).append((held.name, piece.at, piece.length))
     owned = _optimizer.parameters_by_owner(read.tensors)
     if optimizer is not None:
         owned = {**_optimizer.copied_parameters(read, optimizer), **owned}
@@ -449,11 +460,16 @@ def _averages(averages, model) -> dict:
 
 
 def _copies(read, optimizer) -> dict:
-    """By name: the F32 copy that is stepped in place of the model's parameter, which it lies as."""
+    """By name: the F32 copy that is stepped in place of the model's parameter, which it lies as, or
+    a stretch of it."""
     if optimizer is None:
         return {}
     copied = _optimizer.copied_parameters(read, optimizer)
     found = {}
+    for part, held, piece in _optimizer.flat_pieces(read, optimizer):
+        runs = _stretch.within(held.runs, piece.stretch.begin, piece.stretch.end)
+        local = _local(part)[piece.at : piece.at + piece.length].clone()
+        found[held.name] = Part(part.dtype, tuple(held.shape), runs, local)
     for _, parameters in _optimizer.groups_in(optimizer):
         for parameter in parameters:
             for held in copied.get(id(parameter), [])[:1]:
