@@ -41,6 +41,9 @@ def judged(stage, expected, earlier, parts, clips, left_out=False) -> list[dict]
     if is_sound := fit.sound_otherwise(mean, left_out):
         stage.tell(is_sound)
         return deviations
+    scaled, left = fit.mostly_scaled(mean)
+    if left:
+        misfits, factors = left, scaled
     cause = fit.cause(mean, earlier, factors)
     by_name = {}
     for misfit in misfits:
@@ -261,12 +264,26 @@ class _Fit:
         is_divided = factor is not None and abs(factor * self._shares - 1) < 1e-3
         is_divided = is_divided and self._shares > 1
         if factor and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
+            self._of.scaled_to = factor, factor * self._norm(mean)
             return f"its gradients were scaled by {factor:.6g} alike, as clipping by hand does"
         seen = [grad for own in self._parts for grad, _ in own.values() if grad is not None]
         high = max((float(grad.abs().max()) for grad in seen if grad.numel()), default=0.0)
         if high and self._fits({name: value.clamp(-high, high) for name, value in mean.items()}):
             return f"its gradients were clipped to values of {high:.6g}"
         return ""
+
+    def mostly_scaled(self, mean) -> tuple[list[dict], list[Misfit]]:
+        """Where one factor below 1, as of clipping by hand, is that of more than half of what ranks
+        have: it, as `factors` returns it, and what else is wrong. Empty if there is none."""
+        each = [(rank, name) for rank, own in enumerate(self._parts) for name in own]
+        ratios = [self._ratio(mean, [rank], [name]) for rank, name in each]
+        ratios = sorted(ratio for ratio in ratios if ratio is not None)
+        factor = ratios[len(ratios) // 2] if ratios else 1.0
+        if not 0 < factor < 1 - 1e-3:
+            return [], []
+        left = self.misfits(mean, self._scaled(factor), counts=False)
+        is_most = 2 * len({(misfit.rank, misfit.name) for misfit in left}) < len(each)
+        return (self._scaled(factor), left) if is_most else ([], [])
 
     def cause(self, mean, earlier, factors) -> str:
         """The likely cause; empty if nothing that is known fits."""
@@ -312,6 +329,8 @@ class _Fit:
 
     def _rounded(self, mean) -> str:
         """Whether all that is wrong is what rounding to a narrow dtype makes."""
+        if all(grad is None for own in self._parts for grad, _ in own.values()):
+            return ""
         for dtype in (torch.bfloat16, torch.float16):
             if all(
                 grad is None or torch.equal(grad.to(dtype).to(grad.dtype), grad)

@@ -183,6 +183,7 @@ class _Job:
         self._model, self._why_not, self._schedule = model, why_not, schedule
         self._updates_by = updates_by
         self.computes = {}  # see _precision
+        self._scaled_to = {}  # by optimizer: of its steps, see Gradients
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
         self.begin_anew()
@@ -353,6 +354,10 @@ class _Job:
         else:
             # A norm is the same at the step of each optimizer.
             stage.deviations += [each for each in found if each not in stage.deviations]
+        if expected.scaled_to:
+            scaled = self._scaled_to.setdefault(peers[0].number, [])
+            scaled.append(expected.scaled_to)
+            stage.why_not = stage.why_not or _unlike_scales(scaled)
         self._earlier = expected
 
     def _same_batch(self, stage, batches, same):
@@ -382,6 +387,18 @@ class _Job:
         elif not self._has_batches:
             stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
                        "batches are not known")  # fmt: skip
+
+
+def _unlike_scales(scaled) -> str:
+    """Of factors by which a job has scaled its gradients, and the norms that these then had: why it
+    cannot be told whether they are meant. Clipping makes one norm of all, and a mean one factor."""
+    for values in zip(*scaled, strict=True):
+        if max(values) - min(values) <= 0.01 * max(values):
+            return ""
+    (_, first), (factor, norm) = scaled[0], scaled[-1]
+    return (f"gradients were scaled by {factor:.6g} alike, to the norm {norm:.6g}, and in an "
+            f"earlier step to {first:.6g}: clipping by hand makes one norm, that over all ranks, "
+            'of all that is larger. If it is meant, declare "gradients" in CANNOT')  # fmt: skip
 
 
 def _is_scaled(moments) -> bool:

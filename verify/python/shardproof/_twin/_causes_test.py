@@ -1,0 +1,65 @@
+"""Gradients that a job has scaled by itself, as by clipping by hand."""
+
+import pytest
+import torch
+
+from . import _causes, _step_by_step
+from ._gradients import Gradients
+from ._step_by_step_test import parts_of
+
+NAMES = ("a", "b", "c")
+GRADS = {name: torch.arange(1.0, 9.0).view(4, 2) * (1 + at) for at, name in enumerate(NAMES)}
+
+
+def judged(*of_rank):
+    """of_rank: of each rank, by name, its rows of the gradient, or None."""
+    expected = Gradients([{name: grad.double() for name, grad in GRADS.items()}] * 2, [],
+                         dict.fromkeys(NAMES, 1e-7), 2, 1.0, 2**-24)  # fmt: skip
+    placed = {name: parts_of(grad) for name, grad in GRADS.items()}
+    parts = [
+        {name: (grad, placed[name][rank]) for name, grad in own.items()}
+        for rank, own in enumerate(of_rank)
+    ]
+    stage = _step_by_step._Stage("stepped@1")
+    return _causes.judged(stage, expected, None, parts, [[], []]), expected
+
+
+def own(rank, factor):
+    return {name: factor * parts_of(grad)[rank].local for name, grad in GRADS.items()}
+
+
+def test_what_is_wrong_besides_a_factor_of_all_is_named_alone():
+    wrong = own(1, 0.25)
+    wrong["b"] = wrong["b"].roll(1)
+    found, _ = judged(own(0, 0.25), wrong)
+    assert [(each["tensor"], each["ranks"]) for each in found] == [("b", [1])]
+
+
+def test_ranks_that_clip_each_by_a_norm_of_its_own_are_all_named():
+    found, _ = judged(own(0, 0.5), own(1, 0.25))
+    assert {rank for each in found for rank in each["ranks"]} == {0, 1}
+    assert "by different factors: 0.5, 0.25" in found[0]["cause"]
+
+
+def test_a_gradient_that_is_not_there_was_not_rounded():
+    found, _ = judged(dict.fromkeys(NAMES), dict.fromkeys(NAMES))
+    assert "there is none" in found[0]["what"] and not found[0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("scaled", "is_told"),
+    [
+        ([(0.5, 1.0)], False),
+        ([(0.5, 1.0), (0.4, 1.0), (0.9, 1.004)], False),  # clipped to one norm
+        ([(0.5, 1.0), (0.5, 1.7)], False),  # divided by one number
+        ([(0.5, 1.0), (0.4, 1.1)], True),
+    ],
+)
+def test_clipping_makes_one_norm_and_a_mean_one_factor(scaled, is_told):
+    assert bool(_step_by_step._unlike_scales(scaled)) == is_told
+
+
+def test_how_gradients_were_scaled_is_kept():
+    found, expected = judged(own(0, 0.25), own(1, 0.25))
+    norm = torch.cat([grad.reshape(-1) for grad in GRADS.values()]).norm().item()
+    assert found == [] and expected.scaled_to == pytest.approx((0.25, norm / 4))
