@@ -264,7 +264,7 @@ class _Fit:
         is_divided = factor is not None and abs(factor * self._shares - 1) < 1e-3
         is_divided = is_divided and self._shares > 1
         if factor and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
-            self._of.scaled_to = factor, factor * self._norm(mean)
+            self._of.scaled_to = factor, factor * self._norm(mean), self._slack
             return f"its gradients were scaled by {factor:.6g} alike, as clipping by hand does"
         seen = [grad for own in self._parts for grad, _ in own.values() if grad is not None]
         high = max((float(grad.abs().max()) for grad in seen if grad.numel()), default=0.0)

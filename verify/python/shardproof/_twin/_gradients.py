@@ -25,8 +25,8 @@ class Gradients:
     numbers. shares: how many ranks have batches of their own; 0 for all. number: how many batches
     each rank has, if all weigh the same; else 0. shifted: by name, how far each element of the mean
     moves when parameters are shifted by what rounding makes of them: at a kink, as that of ReLU,
-    all at once. scaled_to: by what factor a job has scaled all of them by itself, and their norm
-    after that, if it has."""
+    all at once. scaled_to: by what factor a job has scaled all of them by itself, their norm
+    after that, and how far off, of its size, that may be; if it has."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -39,7 +39,7 @@ class Gradients:
     shares: int = 0
     number: int = 0
     shifted: Callable[[], dict] = dict
-    scaled_to: tuple[float, float] | None = None
+    scaled_to: tuple[float, float, float] | None = None
 
     @property
     def mean(self) -> dict:

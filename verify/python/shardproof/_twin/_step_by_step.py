@@ -392,10 +392,11 @@ class _Job:
 def _unlike_scales(scaled) -> str:
     """Of factors by which a job has scaled its gradients, and the norms that these then had: why it
     cannot be told whether they are meant. Clipping makes one norm of all, and a mean one factor."""
-    for values in zip(*scaled, strict=True):
-        if max(values) - min(values) <= 0.01 * max(values):
+    factors, norms, slacks = zip(*scaled, strict=True)
+    for values in (factors, norms):
+        if max(values) - min(values) <= max(0.01, *slacks) * max(values):
             return ""
-    (_, first), (factor, norm) = scaled[0], scaled[-1]
+    first, factor, norm = norms[0], factors[-1], norms[-1]
     return (f"gradients were scaled by {factor:.6g} alike, to the norm {norm:.6g}, and in an "
             f"earlier step to {first:.6g}: clipping by hand makes one norm, that over all ranks, "
             'of all that is larger. If it is meant, declare "gradients" in CANNOT')  # fmt: skip
