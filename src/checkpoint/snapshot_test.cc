@@ -31,7 +31,7 @@ Model MakeModel(Device& device) {
     slot->shard.local_shape = slot->spec.shape;
     slot->shard.runs = {{0, static_cast<uint64_t>(slot->value.numel()), 1, 0}};
   }
-  model.optimizer = std::make_shared<Optimizer>(MakeOptimizer(model));
+  model.optimizer = std::make_shared<Optimizer>(MakeOptimizer(model, Training()));
   Slot* first = nullptr;
   for (const auto& [name, slot] : model.Named()) {
     if (name == "a.weight") first = slot.get();

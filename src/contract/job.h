@@ -37,10 +37,12 @@ enum class SaveFormat {
 /// Optimizer steps, as AdamW takes them.
 struct Training {
   int64_t steps = 0;
-  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
-  bool clip_by_group = false;  ///< of those of each group of parameters instead
-  double rate_decay =
-      0.9375;  ///< what a step multiplies the learning rate of every group by, for the next
+  double clip_norm = 1.0;       ///< of all gradients; 0: they are not clipped
+  bool clip_by_group = false;   ///< of those of each group of parameters instead
+  double learning_rate = 1e-3;  ///< of matrices; all else has half of it
+  double rate_decay = 0.9375;   ///< what a step multiplies every group's rate by, for the next
+  double weight_decay = 0.1;    ///< of matrices; all else has none
+  double epsilon = 1e-8;
   at::ScalarType moments = at::kFloat;  ///< or BFloat16
   bool masters = true;                  ///< F32 ones of BF16 parameters
   int64_t unfreeze_after = 0;   ///< the step after which frozen parameters are trained; 0: never

@@ -41,7 +41,7 @@ struct Stages {
   std::function<Status(Model&, const KeyMatch&, const Source&, const Job&, World&)> load;
   /// The optimizer of the model as it is now, and how it lets go of that and takes the model as it
   /// is later.
-  std::function<Optimizer(const Model&)> make_optimizer;
+  std::function<Optimizer(const Model&, const Training&)> make_optimizer;
   std::function<Status(Optimizer&, const Model&)> unbind_optimizer;
   std::function<Status(Optimizer&, const Model&)> rebind_optimizer;
   /// What a step computes its gradients from.

@@ -63,11 +63,6 @@ SP_VECTOR_CLONES void StepBf16(const AdamWScalars& s, const AdamWElements& e) {
   StepLoop<Bf16, Bf16>(s, e);
 }
 
-SP_VECTOR_CLONES void RoundToBf16(const float* __restrict from, uint16_t* __restrict to,
-                                  uint64_t count) {
-  for (uint64_t i = 0; i < count; ++i) to[i] = ToBf16(from[i]);
-}
-
 }  // namespace
 
 AdamWScalars ScalarsOf(const AdamWSettings& settings, int64_t step, float gradient_scale) {
@@ -85,17 +80,12 @@ AdamWScalars ScalarsOf(const AdamWSettings& settings, int64_t step, float gradie
 }
 
 void StepAdamW(const AdamWScalars& scalars, const AdamWElements& elements) {
-  const bool has_master = elements.master != nullptr;
-  AdamWElements stepped = elements;
-  if (has_master) stepped.parameter = {elements.master, false};
   const bool bf16_moments = elements.first.is_bf16;
-  if (stepped.parameter.is_bf16) {
-    bf16_moments ? StepBf16(scalars, stepped) : StepBf16F32(scalars, stepped);
+  if (elements.parameter.is_bf16) {
+    bf16_moments ? StepBf16(scalars, elements) : StepBf16F32(scalars, elements);
   } else {
-    bf16_moments ? StepF32Bf16(scalars, stepped) : StepF32(scalars, stepped);
+    bf16_moments ? StepF32Bf16(scalars, elements) : StepF32(scalars, elements);
   }
-  if (!has_master) return;
-  RoundToBf16(elements.master, static_cast<uint16_t*>(elements.parameter.data), elements.count);
 }
 
 }  // namespace shardproof

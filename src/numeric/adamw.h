@@ -29,8 +29,6 @@ struct FloatBuffer {
 /// The same elements of everything that belongs to a parameter. None overlaps another.
 struct AdamWElements {
   FloatBuffer parameter;
-  float* master =
-      nullptr;  ///< of a bf16 parameter: F32, which is stepped; the parameter is it rounded
   const float* gradient = nullptr;
   FloatBuffer first;  ///< moments; in bf16 they are rounded at every step
   FloatBuffer second;

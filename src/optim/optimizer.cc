@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "src/contract/job.h"
 #include "src/pickle/pickle.h"
 
 namespace shardproof {
@@ -53,10 +54,14 @@ const ParameterGroup* Optimizer::GroupOf(const Slot& parameter) const {
   return nullptr;
 }
 
-Optimizer MakeOptimizer(const Model& model) {
-  ParameterGroup decaying{.settings = {.learning_rate = 1e-3, .weight_decay = 0.1},
+Optimizer MakeOptimizer(const Model& model, const Training& training) {
+  ParameterGroup decaying{.settings = {.learning_rate = training.learning_rate,
+                                       .epsilon = training.epsilon,
+                                       .weight_decay = training.weight_decay},
                           .attributes = {{"name", "matrices"}}};
-  ParameterGroup other{.settings = {.learning_rate = 5e-4, .weight_decay = 0},
+  ParameterGroup other{.settings = {.learning_rate = training.learning_rate / 2,
+                                    .epsilon = training.epsilon,
+                                    .weight_decay = 0},
                        .attributes = {{"name", "rest"}}};
   for (const auto& slot : model.Slots()) {
     if (slot->spec.kind != TensorKind::kParameter || !slot->spec.requires_grad) continue;

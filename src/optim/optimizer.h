@@ -16,6 +16,8 @@
 
 namespace shardproof {
 
+struct Training;
+
 struct ParameterGroup {
   AdamWSettings settings;
   std::map<std::string, std::string> attributes;   ///< users' own: "name" -> "matrices"
@@ -73,8 +75,8 @@ struct Optimizer {
 };
 
 /// Two groups of the trained parameters, in module order, as is usual: matrices decay, the rest
-/// does not. Holds what the slots hold now.
-Optimizer MakeOptimizer(const Model& model);
+/// does not and learns half as fast. Holds what the slots hold now.
+Optimizer MakeOptimizer(const Model& model, const Training& training);
 
 /// Drops the tensors and keeps whose they were.
 /// \error kInternal if a tensor is none of the model's.

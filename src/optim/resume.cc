@@ -413,7 +413,8 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
 
 Status StartTraining(Model& model, const Source& source, const Stages& stages, const Job& job,
                      World& world) {
-  if (!model.optimizer) model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
+  if (!model.optimizer)
+    model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model, job.training));
   const Training& training = job.training;
   model.optimizer->options = {training.moments, training.masters, training.offload,
                               training.average};

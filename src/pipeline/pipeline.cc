@@ -104,7 +104,7 @@ Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
 
   if (job.optimizer_first) {
     observer.Enter(Stage::kBound);
-    model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
+    model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model, job.training));
     observer.Reached(Stage::kBound, 0, model);
   }
 

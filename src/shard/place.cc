@@ -13,6 +13,13 @@ namespace {
 constexpr std::array kRowWise = {"o_proj", "out_proj",   "down_proj",
                                  "w2",     "linear_fc2", "attn.proj"};
 
+/// Without the wrappers that an adapter puts around the layers that it adapts.
+std::string Unwrapped(std::string name) {
+  constexpr std::string_view kWrapper = ".base_layer";
+  for (size_t at; (at = name.find(kWrapper)) != std::string::npos;) name.erase(at, kWrapper.size());
+  return name;
+}
+
 bool IsExpert(const std::string& name) { return name.find(".experts.") != std::string::npos; }
 
 /// Whether `name` is `module`, or a tensor right below it: "x.o_proj.weight",
@@ -26,7 +33,7 @@ bool IsOf(std::string_view name, std::string_view module) {
 
 /// The dim that tensor parallelism cuts; none if it leaves the tensor whole.
 std::optional<int64_t> TensorParallelDim(const Slot& slot) {
-  const std::string& name = slot.spec.name;
+  const std::string name = Unwrapped(slot.spec.name);
   const auto dims = static_cast<int64_t>(slot.spec.shape.size());
   const bool row_wise = std::any_of(kRowWise.begin(), kRowWise.end(),
                                     [&](const char* module) { return IsOf(name, module); });

@@ -48,6 +48,7 @@ TEST(PlaceOnMesh, TensorParallelismCutsColumnsOfWhatGoesInAndRowsOfWhatComesOut)
     EXPECT_EQ(Placed(fmt::format("l.{}.bias", module), {4}, kTp), "R")
         << module;  // added once, after the sum
   }
+  EXPECT_EQ(Placed("l.self_attn.o_proj.base_layer.weight", {4, 3}, kTp), "S1");  // with an adapter
   EXPECT_EQ(Placed("l.input_layernorm.weight", {4}, kTp), "R");
   EXPECT_EQ(Placed("l.norm.bias", {4}, kTp), "R");
   EXPECT_EQ(Placed("l.co_proj.weight", {4, 3}, kTp), "S0");  // another module, whose name ends so

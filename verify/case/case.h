@@ -164,6 +164,10 @@ struct TrainingCase {
   bool gathered = false;       ///< whether rank 0 gathers what is saved, and writes it alone
   bool split_fused =
       false;  ///< whether DCP has the parts of fused tensors, as safetensors always has
+  double learning_rate = 1e-3;  ///< of matrices; all else has half of it
+  double rate_decay = 0.9375;   ///< what a step multiplies every group's rate by, for the next
+  double weight_decay = 0.1;    ///< of matrices; all else has none
+  double epsilon = 1e-8;
 
   bool operator==(const TrainingCase&) const = default;
 };

@@ -45,11 +45,12 @@ TEST(Fields, EveryMemberOfACaseAndItsTrainingHasARow) {
   const TrainingCase t;
   const auto& [clip_norm, by_group, moments, masters, unfreeze, unfrozen, without, micro_batches,
                reduce, samples, loss_scale, average, offload, overlap, save_every, keep, async,
-               format, gathered, split_fused] = t;
+               format, gathered, split_fused, learning_rate, rate_decay, weight_decay, epsilon] = t;
   ExpectRows(TrainingFields(), t,
-             {&clip_norm,     &by_group, &moments, &masters,    &unfreeze, &unfrozen,   &without,
-              &micro_batches, &reduce,   &samples, &loss_scale, &average,  &offload,    &overlap,
-              &save_every,    &keep,     &async,   &format,     &gathered, &split_fused});
+             {&clip_norm, &by_group,      &moments,       &masters,    &unfreeze,     &unfrozen,
+              &without,   &micro_batches, &reduce,        &samples,    &loss_scale,   &average,
+              &offload,   &overlap,       &save_every,    &keep,       &async,        &format,
+              &gathered,  &split_fused,   &learning_rate, &rate_decay, &weight_decay, &epsilon});
 }
 
 TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {

@@ -86,7 +86,11 @@ std::map<std::string, JobMember> CopiedTo(Job& job) {
           {"training/keep", &training.keep},
           {"training/async", &training.async},
           {"training/gathered", &training.gathered},
-          {"training/split_fused", &training.split_fused}};
+          {"training/split_fused", &training.split_fused},
+          {"training/learning_rate", &training.learning_rate},
+          {"training/rate_decay", &training.rate_decay},
+          {"training/weight_decay", &training.weight_decay},
+          {"training/epsilon", &training.epsilon}};
 }
 
 }  // namespace

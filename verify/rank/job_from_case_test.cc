@@ -35,7 +35,11 @@ std::string ScalarsOf(const Job& job) {
                              static_cast<double>(t.micro_batches),
                              static_cast<double>(t.samples),
                              t.loss_scale,
-                             t.average}) {
+                             t.average,
+                             t.learning_rate,
+                             t.rate_decay,
+                             t.weight_decay,
+                             t.epsilon}) {
     text += "," + std::to_string(value);
   }
   return text;
@@ -63,7 +67,7 @@ TEST(CopyFields, CopiesTheFieldsWhoseRowsSaySoAndNoOther) {
     EXPECT_EQ(ScalarsOf(job) != ScalarsOf(usual), field.row->copied) << field.path;
     copied += field.row->copied ? 1 : 0;
   }
-  EXPECT_EQ(copied, 20);
+  EXPECT_EQ(copied, 24);
 }
 
 TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
@@ -93,6 +97,10 @@ TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
   EXPECT_EQ(job.training.async, changed.training.async);
   EXPECT_EQ(job.training.gathered, changed.training.gathered);
   EXPECT_EQ(job.training.split_fused, changed.training.split_fused);
+  EXPECT_EQ(job.training.learning_rate, changed.training.learning_rate);
+  EXPECT_EQ(job.training.rate_decay, changed.training.rate_decay);
+  EXPECT_EQ(job.training.weight_decay, changed.training.weight_decay);
+  EXPECT_EQ(job.training.epsilon, changed.training.epsilon);
 }
 
 }  // namespace
