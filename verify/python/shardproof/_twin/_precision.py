@@ -1,9 +1,9 @@
 """The dtype in which forward passes compute with the model's matrices: alike on all ranks, and what
-the subject says."""
+the subject says; and that in which ranks add up."""
 
 import fnmatch
 
-from ._step_events import Batch
+from ._step_events import Batch, Reduced
 
 
 def said_by(subject, case) -> dict[str, str]:
@@ -13,6 +13,26 @@ def said_by(subject, case) -> dict[str, str]:
     said = getattr(subject, "COMPUTES", {})
     said = said(case) if callable(said) else said
     return {"*": said} if isinstance(said, str) else dict(said)
+
+
+def hold_reduced(stage, said, after):
+    """said: REDUCES of a subject's module: no collective adds up in fewer bits. Along axes other
+    than dp_*, these may be of activations."""
+    wrong = {}
+    for rank, own in enumerate(after):
+        meshes = [each.case["mesh"] for each in own.since if isinstance(each, Batch)]
+        if any(not axis.startswith("dp_") for mesh in meshes for axis in mesh):
+            return
+        stage.compared += 1
+        reduced = [_word(each.dtype) for each in own.since if isinstance(each, Reduced)]
+        if narrow := [each for each in reduced if each != said]:
+            wrong[rank] = narrow[0]
+        stage.exact += not narrow
+    if wrong:
+        stage.deviates(
+            "precision", "", wrong, f"ranks have added up in {wrong[min(wrong)]}, and REDUCES says "
+            f"{said}", expected=said, seen=wrong[min(wrong)],
+        )  # fmt: skip
 
 
 def hold(stage, said, after):
@@ -39,6 +59,10 @@ def hold(stage, said, after):
         stage.exact += 1
 
 
+def _word(dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _usual(dtypes) -> str:
     every = list(dtypes)
     return max(every, key=every.count)
@@ -56,5 +80,5 @@ def _seen(own) -> dict[str, str]:
                 dtype = batch.dtypes[name]
                 if batch.autocast is not None and dtype.is_floating_point:
                     dtype = batch.autocast
-                found.setdefault(name, set()).add(str(dtype).removeprefix("torch."))
+                found.setdefault(name, set()).add(_word(dtype))
     return {name: " and ".join(sorted(dtypes)) for name, dtypes in found.items()}

@@ -5,7 +5,7 @@ import torch
 
 from . import _precision
 from ._step_by_step import _Stage
-from ._step_events import Batch, Moment, Part
+from ._step_events import Batch, Moment, Part, Reduced
 
 SHAPES = {"up.weight": (4, 2), "norm.weight": (4,), "head.weight": (3, 4)}
 
@@ -46,6 +46,21 @@ def test_they_compute_as_the_subject_says(said):
     ((name, ranks, what),) = deviations(said, moment(), moment())
     assert (name, ranks) == ("head.weight", [0, 1])
     assert what == "the forward pass uses it in float32, and COMPUTES says bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "reduced", "ranks"),
+    [({"dp_shard": 2}, torch.bfloat16, [1]), ({"dp_shard": 2}, torch.float32, []),
+     ({"dp_shard": 1, "tp": 2}, torch.bfloat16, [])],
+)  # fmt: skip
+def test_ranks_add_up_as_the_subject_says(mesh, reduced, ranks):
+    after = [moment(), moment()]
+    for own in after:
+        own.since[0].case = {"mesh": mesh}
+    after[1].since.append(Reduced(reduced))
+    stage = _Stage("stepped@1")
+    _precision.hold_reduced(stage, "float32", after)
+    assert [each["ranks"] for each in stage.deviations] == [ranks] * bool(ranks)
 
 
 def test_the_last_pattern_counts_and_nothing_need_be_said():

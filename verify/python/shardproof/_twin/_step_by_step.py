@@ -40,6 +40,7 @@ def run(case, subject, writer, folder):
         why_not = f"gradients are not judged: {cannot['gradients']}"
     job = _Job(model, why_not, schedule, cannot.get("updates", ""))
     job.computes = _precision.said_by(subject, case)
+    job.reduces = getattr(subject, "REDUCES", "")
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
     saved = {}  # averages of each step
@@ -182,7 +183,7 @@ class _Job:
     def __init__(self, model, why_not, schedule=None, updates_by=""):
         self._model, self._why_not, self._schedule = model, why_not, schedule
         self._updates_by = updates_by
-        self.computes = {}  # see _precision
+        self.computes, self.reduces = {}, ""  # see _precision
         self._scaled_to = {}  # by optimizer: of its steps, see Gradients
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
@@ -217,6 +218,8 @@ class _Job:
         self._count(stage, before, after, steps[0])
         self._passes(stage, after)
         _precision.hold(stage, self.computes, after)
+        if self.reduces:
+            _precision.hold_reduced(stage, self.reduces, after)
         if any(each.evaluates for each in steps[0]):
             stage.tell("is not judged: its optimizer computes losses within its step")
             return stage
