@@ -49,6 +49,36 @@ std::vector<std::vector<std::string>> SharesOf(TrainingEvidence& training) {
   return shares;
 }
 
+/// Each rank has a "norm" of its own, which steps change.
+TrainingEvidence Apart() {
+  TrainingEvidence apart;
+  for (PhaseEvidence& phase : apart.evidence.phases) {
+    if (!phase.facts().trains) continue;
+    for (RankEvidence& rank : phase.ranks) {
+      const auto place = static_cast<int64_t>(rank.groups.size());
+      rank.groups.push_back({{rank.rank}, {rank.rank}, {rank.rank}});
+      for (TensorDescriptor& each : rank.descriptors) {
+        if (each.name == "norm") each.groups = place;
+      }
+      for (StageRecord& stage : rank.stages) {
+        if (stage.of == "model" && stage.step > 0)
+          stage.tensors.at("norm").digest.lane1 += static_cast<uint64_t>(rank.rank);
+      }
+    }
+  }
+  return apart;
+}
+
+TEST(ResumeExactTest, WhatRanksHaveByThemselvesIsHeldAgainstWhatTheyHad) {
+  TrainingEvidence apart = Apart();
+  const PropertyResult result = JudgeOne(apart.evidence, "checkpoint.resume_exact");
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kPass) << result.judgement.reason();
+  apart.At("train", 1, "resumed@4").tensors.at("norm").digest.lane1 -= 1;  // that of rank 0
+  const Finding finding = OnlyFinding(apart.evidence, "checkpoint.resume_exact");
+  EXPECT_EQ(finding.tensor, "norm");
+  EXPECT_THAT(finding.ranks, ElementsAre(1));
+}
+
 TEST(OptimizerLiveTest, LeavesOpenWhatNoRankOfAScriptSteps) {
   TrainingEvidence script;
   for (RankEvidence& rank : script.Phase("train").ranks) {
