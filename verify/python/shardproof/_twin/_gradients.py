@@ -136,6 +136,8 @@ class PlainModel:
         key = (wide, tuple(sorted(batch.dtypes.items(), key=str)))
         if key not in self._kinds:
             self._kinds[key] = copy.deepcopy(self._model)
+            if wide:
+                self._kinds[key].register_forward_pre_hook(_widened, with_kwargs=True)
         model = self._kinds[key].train(batch.trains)
         model.zero_grad(set_to_none=True)
         for held in _model.tensors_of(model):
@@ -151,6 +153,14 @@ class PlainModel:
             if held.kind == "parameter":
                 tensor.requires_grad_(True)
         return model
+
+
+def _widened(module, arguments, named):
+    """Inputs of a model in F64, such as images."""
+    return torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda each: each.double() if each.is_floating_point() else each,
+        (arguments, named),
+    )  # fmt: skip
 
 
 def _near(value, unit, generator):
