@@ -38,7 +38,9 @@ void CheckPhase(const PhaseEvidence& phase, const FaultRecord& damage, Judgement
     } else if (rank.errors.empty()) {
       found("not-told", "the rank did not load a damaged source, and said nothing");
     } else if (!Names(rank.errors.front(), damage)) {
-      found("not-named", "the refusal names neither the damaged file nor a tensor of it");
+      found("not-named", fmt::format("the refusal, \"{}\", names neither the damaged file nor a "
+                                     "tensor of it",
+                                     rank.errors.front().message));
     }
   }
   findings.Report(judgement);

@@ -1,8 +1,9 @@
 // sharding.placed_as_documented: each axis of a mesh cuts what it stands for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -58,11 +59,11 @@ std::optional<int64_t> DimOfTensorParallel(const Words& words, size_t dims) {
 /// What each axis of the mesh is to make of a parameter. The cuts are made in this order: experts
 /// are dealt out, tensor parallelism, data parallelism. An axis that cuts a dim after one to its
 /// right has done is a strided shard.
-std::vector<PlacementRecord> Documented(const TensorDescriptor& descriptor,
+std::vector<PlacementRecord> Documented(const std::string& name, const TensorDescriptor& descriptor,
                                         const std::vector<AxisCase>& axes) {
   std::vector<PlacementRecord> plan(axes.size(), PlacementRecord{.kind = "replicate"});
   if (descriptor.kind != "parameter" || descriptor.shape.empty()) return plan;
-  const Words words = WordsOf(descriptor.name);
+  const Words words = WordsOf(name);
   const bool is_expert = IsExpert(words);
   const auto tensor_parallel = DimOfTensorParallel(words, descriptor.shape.size());
   std::vector<std::pair<std::string, int64_t>> cuts;
@@ -91,20 +92,38 @@ std::string TextOf(const PlacementRecord& placement) {
   return text;
 }
 
-void CheckTensor(const std::string& name, const TensorDescriptor& descriptor,
+/// The names of each tensor that has several, which are one tensor and so are placed as any of
+/// them.
+std::map<int64_t, std::vector<std::string>> TiedNames(const RankEvidence& rank,
+                                                      const StageRecord& record) {
+  std::map<int64_t, std::vector<std::string>> names;
+  for (const auto& [name, state] : record.tensors) {
+    const int64_t group = rank.Descriptor(state).alias_group;
+    if (group >= 0) names[group].push_back(name);
+  }
+  return names;
+}
+
+void CheckTensor(const std::vector<std::string>& names, const TensorDescriptor& descriptor,
                  const MeshOfTensor& mesh, int64_t rank, FindingsByRank& findings,
                  Judgement& judgement) {
-  const std::vector<PlacementRecord> expected = Documented(descriptor, mesh.axes);
-  for (size_t axis = 0; axis < std::min(expected.size(), descriptor.placements.size()); ++axis) {
-    judgement.Compared();
-    const std::string seen = TextOf(descriptor.placements[axis]);
-    const std::string wanted = TextOf(expected[axis]);
-    if (seen == wanted) continue;
-    findings.Add(name, "placement",
-                 fmt::format("shape {}: axis {} has it as {}, and is documented to make {} of it",
-                             ShapeText(descriptor.shape), mesh.axes[axis].name, seen, wanted),
-                 {rank}, {.against = {Against::What::kPlacements}});
+  std::vector<std::string> seen;
+  for (const PlacementRecord& placement : descriptor.placements) seen.push_back(TextOf(placement));
+  judgement.Compared(seen.size());
+  std::vector<std::string> wanted;
+  for (const std::string& name : names) {
+    wanted.clear();
+    for (const PlacementRecord& placement : Documented(name, descriptor, mesh.axes)) {
+      wanted.push_back(TextOf(placement));
+    }
+    if (wanted == seen) return;
   }
+  findings.Add(
+      descriptor.name, "placement",
+      fmt::format("shape {}: the axes of its mesh have it as {}, and are documented to "
+                  "have it as {}",
+                  ShapeText(descriptor.shape), fmt::join(seen, ", "), fmt::join(wanted, ", ")),
+      {rank}, {.against = {Against::What::kPlacements}});
 }
 
 /// In the reference every axis places every tensor as src/README.md says of it, from when it is
@@ -120,11 +139,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const RankEvidence& rank : phase->ranks) {
         const StageRecord* record = rank.Stage(stage);
         if (record == nullptr) continue;
+        const auto tied = TiedNames(rank, *record);
         for (const auto& [name, state] : record->tensors) {
           const TensorDescriptor& descriptor = rank.Descriptor(state);
           if (descriptor.placements.empty()) continue;
-          CheckTensor(name, descriptor, MeshOf(*phase, rank, descriptor), rank.rank, findings,
-                      judgement);
+          const auto names = tied.find(descriptor.alias_group);
+          CheckTensor(names == tied.end() ? std::vector{name} : names->second, descriptor,
+                      MeshOf(*phase, rank, descriptor), rank.rank, findings, judgement);
         }
       }
       findings.Report(judgement);

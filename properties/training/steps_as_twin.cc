@@ -105,6 +105,8 @@ const PropertyRegistration kRegistration{{
                   "subject.epochs_in_one_order",
                   "subject.rate_falls_twice",
                   "subject.precision_left_out",
+                  "subject.loss_scale_not_restored",
+                  "subject.evaluates_on_one_rank",
                   "subject.zero_by_hand_off_by_one"},
     .check = Check,
     .needs_twin_steps = true,

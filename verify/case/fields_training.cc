@@ -168,6 +168,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(30, {0.0, 1e-5, 0.02}),
       .shrink = FieldShrink::kToDefault,
+      .feature = {"trained at another rate"},
       .copied = true}},
     {&TrainingCase::rate_decay,
      {.name = "rate_decay",
@@ -175,6 +176,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .reals = {.low = 0, .high = 2},
       .draw = Sometimes(30, {0.5, 1.0, 1.25}),
       .shrink = FieldShrink::kToDefault,
+      .feature = {"trained, rates decay otherwise"},
       .copied = true}},
     {&TrainingCase::weight_decay,
      {.name = "weight_decay",
@@ -182,6 +184,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(30, {0.0, 0.01, 0.5}),
       .shrink = FieldShrink::kToDefault,
+      .feature = {"trained with another weight decay"},
       .copied = true}},
     {&TrainingCase::epsilon,
      {.name = "epsilon",
@@ -189,6 +192,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(30, {1e-6, 1e-3}),
       .shrink = FieldShrink::kToDefault,
+      .feature = {"trained with another epsilon"},
       .copied = true}}};
 
 }  // namespace

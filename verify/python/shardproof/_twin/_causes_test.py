@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from . import _causes, _step_by_step
+from . import _causes, _stage, _step_by_step
 from ._gradients import Gradients
 from ._step_by_step_test import parts_of
 
@@ -20,7 +20,7 @@ def judged(*of_rank):
         {name: (grad, placed[name][rank]) for name, grad in own.items()}
         for rank, own in enumerate(of_rank)
     ]
-    stage = _step_by_step._Stage("stepped@1")
+    stage = _stage.Stage("stepped@1")
     return _causes.judged(stage, expected, None, parts, [[], []]), expected
 
 

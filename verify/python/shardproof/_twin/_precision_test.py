@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from . import _precision
-from ._step_by_step import _Stage
+from ._stage import Stage
 from ._step_events import Batch, Moment, Part, Reduced
 
 SHAPES = {"up.weight": (4, 2), "norm.weight": (4,), "head.weight": (3, 4)}
@@ -21,7 +21,7 @@ def moment(autocast=None, **dtypes):
 
 
 def deviations(said, *after):
-    stage = _Stage("stepped@1")
+    stage = Stage("stepped@1")
     _precision.hold(stage, said, list(after))
     return [(each["tensor"], each["ranks"], each["what"]) for each in stage.deviations]
 
@@ -58,7 +58,7 @@ def test_ranks_add_up_as_the_subject_says(mesh, reduced, ranks):
     for own in after:
         own.since[0].case = {"mesh": mesh}
     after[1].since.append(Reduced(reduced))
-    stage = _Stage("stepped@1")
+    stage = Stage("stepped@1")
     _precision.hold_reduced(stage, "float32", after)
     assert [each["ranks"] for each in stage.deviations] == [ranks] * bool(ranks)
 

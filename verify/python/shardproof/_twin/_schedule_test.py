@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shardproof._twin import _schedule, _step_by_step
+from shardproof._twin import _schedule, _stage
 from shardproof._twin._step_events import Moment, Step, Stepper
 from shardproof._twin._twin import Plain
 
@@ -30,7 +30,7 @@ def test_a_plain_schedule_gives_each_step_its_rate():
     ],
 )
 def test_a_step_at_another_rate_is_told(rate, cause):
-    stage = _step_by_step._Stage("stepped@2")
+    stage = _stage.Stage("stepped@2")
     peers = [Step(0, [{"lr": rate}], {}, {})] * 2
     after = [Moment("stepped", 2, {}, {}, {}, [Stepper(torch.optim.SGD, [({}, ["weight"])])], [])]
     _schedule.hold(stage, rates(), 1, peers, after * 2)

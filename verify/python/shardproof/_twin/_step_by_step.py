@@ -9,14 +9,24 @@ what the optimizer makes of them against what was observed.
 import dataclasses
 import math
 
-import torch
-
 from .._observing._evidence import root_cause
-from . import _batches, _clips, _followed_averages, _one_step, _precision, _schedule, _twin, _values
+from . import (
+    _batches,
+    _clips,
+    _followed_averages,
+    _one_step,
+    _precision,
+    _schedule,
+    _twin,
+    _values,
+    _whole_job,
+)
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
+from ._stage import Stage
 from ._step_events import END, Again, Batch, Clip, OwnTerms, Reduced, Scaled, Step, Zeroed
+from ._whole_job import is_scaled
 
 _AFTER = ("stepped", "resumed")
 
@@ -26,7 +36,7 @@ def run(case, subject, writer, folder):
     try:
         moments = _values.moments_in(folder)
     except _values.Uneven as why:
-        writer.twin_step(**_Stage("stepped@1", f"is not judged: {why}").record())
+        writer.twin_step(**Stage("stepped@1", f"is not judged: {why}").record())
         return
     model, why_not, schedule = None, "", None
     try:
@@ -43,7 +53,7 @@ def run(case, subject, writer, folder):
     job.reduces = getattr(subject, "REDUCES", "")
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
-    saved = {}  # averages of each step
+    saved, scalers = {}, {}  # averages, and loss scalers, of each step
     for before, after in zip([None, *moments], moments, strict=False):
         stage = None
         if before and after[0].stage in _AFTER and after[0].step > before[0].step:
@@ -51,58 +61,19 @@ def run(case, subject, writer, folder):
         else:
             job.begin_anew()
         if after[0].stage == "restored" and any(saved.get(after[0].step, [])):
-            stage = _Stage(f"restored@{after[0].step}")
+            stage = Stage(f"restored@{after[0].step}")
             _followed_averages.hold_restored(stage, saved[after[0].step], _averages(after))
         saved.setdefault(after[0].step, _averages(after))
         if stage is not None:
+            _whole_job.hold_scaler(stage, scalers, after)
             writer.twin_step(**stage.record())
-    if (stage := _never_stepped(moments)) is not None:
+    for stage in filter(None, (_whole_job.never_stepped(moments), _whole_job.idle(moments))):
         writer.twin_step(**stage.record())
     if unseen:
-        stage = _Stage(f"{moments[-1][0].stage}@{moments[-1][0].step}")
+        stage = Stage(f"{moments[-1][0].stage}@{moments[-1][0].step}")
         what = "steps were taken after the last observation, which shows none"
         stage.why_not = f"{what}: {len(unseen)}"
         writer.twin_step(**stage.record())
-
-
-def _never_stepped(moments):
-    """Of a job that shows steps, and takes none at all, or none that has a gradient: what to say of
-    it. One that leaves some out, for gradients that are not finite, is sound."""
-    begun = next((each for each in moments if each[0].stage == "ready"), None)
-    shown = [each for each in moments if each[0].stage == "stepped"]
-    if begun is None or not shown:
-        return None
-    until = moments[: moments.index(shown[-1]) + 1]  # a restored job may take its own steps
-    events = [event for each in until for own in each for event in own.since]
-    steps = [each for each in events if isinstance(each, Step)]
-    if any(isinstance(each, Scaled) for each in events):
-        return None
-    if steps and not _are_without_gradients(steps):
-        return None
-    kinds = [stepper.kind for own in shown[-1] for stepper in own.steppers]
-    if not kinds or not all(issubclass(kind, torch.optim.Optimizer) for kind in kinds):
-        return None  # nobody listens to others
-    if any(_moved(before, after) for before, after in zip(begun, shown[-1], strict=True)):
-        return None
-    stage = _Stage(f"stepped@{shown[-1][0].step}")
-    took = "took all of them without a gradient" if steps else "took none"
-    what = f"{shown[-1][0].step} steps are shown, and {kinds[0].__name__} {took}: no parameter"
-    stage.deviates("steps", "", range(len(begun)), f"{what} has changed since `ready`")
-    return stage
-
-
-def _are_without_gradients(steps) -> bool:
-    """Whether no parameter of the model had one in any of them, as far as there are any."""
-    grads = [grad for step in steps for grad in step.grads.values()]
-    return bool(grads) and all(grad is None for grad in grads)
-
-
-def _moved(before, after) -> bool:
-    return any(
-        not torch.equal(part.local, after.model[name].local)
-        for name, part in before.model.items()
-        if part.kind == "parameter" and name in after.model
-    )
 
 
 def _with_averages(moments):
@@ -119,32 +90,6 @@ def _with_averages(moments):
 
 def _averages(moments) -> list[dict]:
     return [own.averages for own in moments]
-
-
-class _Stage:
-    """What comes of one. why_not: why it is inconclusive; left_out: why something is not judged."""
-
-    def __init__(self, key, left_out=""):
-        self.key, self.left_out, self.why_not = key, left_out, ""
-        self.compared = self.exact = 0
-        self.deviations = []
-        self.averages = []  # frozen parameters that follow trainable ones
-
-    def deviates(self, kind, tensor, ranks, what, cause="", **more):
-        self.deviations.append(
-            {"kind": kind, "tensor": tensor, "ranks": sorted(ranks), "differing": 0,
-             "expected": "", "seen": "", "what": what, "cause": cause, **more}
-        )  # fmt: skip
-
-    def tell(self, why):
-        """Of what is not judged, or may be a mistake and need not be one."""
-        if why not in self.left_out:
-            self.left_out = "; ".join(filter(None, [self.left_out, why]))
-
-    def record(self) -> dict:
-        return {"stage": self.key, "compared": self.compared, "exact": self.exact,
-                "why_not": self.why_not, "left_out": self.left_out, "averages": self.averages,
-                "deviations": self.deviations}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -186,6 +131,7 @@ class _Job:
         self.computes, self.reduces = {}, ""  # see _precision
         self._scaled_to = {}  # by optimizer: of its steps, see Gradients
         self._has_batches = False
+        self._modes = set()  # of the losses of steps so far: whether the model was training
         self._followed = set()  # numbers of optimizers that were seen to step
         self.begin_anew()
 
@@ -195,9 +141,9 @@ class _Job:
         self._pending = {}  # of each rank
         self._taken = {}  # by optimizer: the batches of its steps
 
-    def hold(self, before, after) -> _Stage:
+    def hold(self, before, after) -> Stage:
         """What was observed after steps against what was before them; of each rank."""
-        stage = _Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
+        stage = Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
         seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
         self._followed |= seen - {-1}
         if before[0].step and not before[0].steppers:
@@ -217,6 +163,7 @@ class _Job:
             return stage
         self._count(stage, before, after, steps[0])
         self._passes(stage, after)
+        self._mode(stage, after)
         _precision.hold(stage, self.computes, after)
         if self.reduces:
             _precision.hold_reduced(stage, self.reduces, after)
@@ -224,7 +171,7 @@ class _Job:
             stage.tell("is not judged: its optimizer computes losses within its step")
             return stage
         events = [list(own.since) for own in after]
-        left_out = _is_scaled(after) and bool(self._followed - {each.number for each in steps[0]})
+        left_out = is_scaled(after) and bool(self._followed - {each.number for each in steps[0]})
         for number, step in enumerate(steps[0]):
             for rank, own in enumerate(events):
                 self._go_to_step(rank, own, now.met())
@@ -285,10 +232,31 @@ class _Job:
             cause = "set_epoch was not called between"
             stage.deviates("batch", "", found, f"{what} {first.epoch}", cause)
 
+    def _mode(self, stage, after):
+        """Ranks compute their losses in one mode, training or not."""
+        modes = [{each.trains for each in own.since if isinstance(each, Batch) and each.weight}
+                 for own in after]  # fmt: skip
+        shown = [each for each in modes if each]
+        if not shown:
+            return
+        stage.compared += len(shown) - 1
+        usual = max(shown, key=shown.count)
+        unlike = [rank for rank, each in enumerate(modes) if each and each != usual]
+        stage.exact += len(shown) - 1 - len(unlike)
+        if unlike:
+            is_on = "in training mode" if usual == {True} else "not all in training mode"
+            stage.deviates("mode", "", unlike, "the model is in another mode in the step's losses "
+                           f"than on other ranks, where they are {is_on}")  # fmt: skip
+        elif self._modes and usual != self._modes:
+            now = "training" if usual == {True} else "evaluation"
+            stage.tell(f"has its losses in {now} mode, unlike the steps before: eval() or train() "
+                       "may be missing")  # fmt: skip
+        self._modes |= usual
+
     def _explains(self, after) -> bool:
         """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
         and none was left out for gradients that are not finite."""
-        return not _is_scaled(after) and self._followed >= set(range(len(after[0].steppers)))
+        return not is_scaled(after) and self._followed >= set(range(len(after[0].steppers)))
 
     def _go_to_step(self, rank, events, met):
         """Takes off a rank's events what came until its next step."""
@@ -403,10 +371,6 @@ def _unlike_scales(scaled) -> str:
     return (f"gradients were scaled by {factor:.6g} alike, to the norm {norm:.6g}, and in an "
             f"earlier step to {first:.6g}: clipping by hand makes one norm, that over all ranks, "
             'of all that is larger. If it is meant, declare "gradients" in CANNOT')  # fmt: skip
-
-
-def _is_scaled(moments) -> bool:
-    return any(isinstance(each, Scaled) for own in moments for each in own.since)
 
 
 def _count_batches(moment) -> int:

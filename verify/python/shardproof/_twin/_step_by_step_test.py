@@ -13,9 +13,11 @@ from shardproof._twin import (
     _clips,
     _followed_averages,
     _one_step,
+    _stage,
     _step_by_step,
     _step_values,
     _values,
+    _whole_job,
 )
 from shardproof._twin._gradients import Gradients
 from shardproof._twin._step_events import Batch, Clip, Moment, Part, Scaled, Step, Stepper
@@ -38,7 +40,7 @@ def gradients(*of_rank):
 
 def judged(seen, expected, clips=(), earlier=None, left_out=False):
     """The deviations of a gradient that two ranks hold by rows."""
-    stage = _step_by_step._Stage("stepped@1")
+    stage = _stage.Stage("stepped@1")
     parts = [{"w": (part.local, part)} for part in parts_of(seen)]
     clips = [[dataclasses.replace(each) for each in clips] for _ in parts]
     return _causes.judged(stage, expected, earlier, parts, clips, left_out), stage
@@ -248,7 +250,7 @@ def moments_of(*since, kind=torch.optim.SGD, last=MEAN):
     ],
 )
 def test_a_job_that_never_steps_is_named(since, says):
-    stage = _step_by_step._never_stepped(moments_of(*since))
+    stage = _whole_job.never_stepped(moments_of(*since))
     assert says in stage.deviations[0]["what"]
 
 
@@ -257,7 +259,7 @@ def test_steps_after_a_restore_are_none_of_those_before_it():
     held, taken = [Stepper(torch.optim.SGD, [])], [Step(0, [], {"w": MEAN}, {})]
     parts = [{"w": part} for part in parts_of(MEAN + 1)]
     moments.append([Moment("resumed", 3, own, {}, {}, held, taken) for own in parts])
-    stage = _step_by_step._never_stepped(moments)
+    stage = _whole_job.never_stepped(moments)
     assert "2 steps are shown, and SGD took none" in stage.deviations[0]["what"]
 
 
@@ -273,7 +275,7 @@ def test_steps_after_a_restore_are_none_of_those_before_it():
     ],
 )
 def test_a_job_that_steps_somehow_is_not(moments):
-    assert _step_by_step._never_stepped(moments) is None
+    assert _whole_job.never_stepped(moments) is None
 
 
 @pytest.mark.parametrize(
@@ -287,9 +289,74 @@ def test_a_job_that_steps_somehow_is_not(moments):
 )
 def test_a_step_after_losses_whose_backward_never_began_is_named(weights, grad, is_named):
     events = [[(Batch({}, 1, None, True, None, weight=each), {})] for each in weights] or [[]]
-    job, stage = _step_by_step._Job(None, ""), _step_by_step._Stage("stepped@1")
+    job, stage = _step_by_step._Job(None, ""), _stage.Stage("stepped@1")
     job._without_batch(stage, [Step(0, [], {"w": grad}, {})], events, False)
     assert [each["kind"] for each in stage.deviations] == ["steps"] * is_named
+
+
+def two_optimizers(*since, last=MEAN, name="w"):
+    moments = moments_of(*since, last=last)
+    for own in moments[1]:
+        own.steppers = [Stepper(torch.optim.SGD, [({}, ["v"])]),
+                        Stepper(torch.optim.Adam, [({}, [name])])]  # fmt: skip
+    return moments
+
+
+STEPS = [Step(number, [], {}, {}) for number in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("moments", "says"),
+    [
+        (two_optimizers(STEPS[0]), "Adam of w took no step in 2 that are shown"),
+        (two_optimizers(*STEPS), ""),
+        (two_optimizers(), ""),  # none does, which is said elsewhere
+        (two_optimizers(STEPS[0], Scaled(8.0)), ""),  # a scaler leaves steps out
+        (two_optimizers(STEPS[0], last=MEAN + 1), ""),  # something else steps it
+    ],
+)
+def test_of_several_optimizers_one_may_never_step(moments, says):
+    stage = _whole_job.idle(moments)
+    assert says in stage.why_not if says else stage is None
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ({"scale": 8.0, "_growth_tracker": 3}, []),
+        ({"scale": 4.0, "_growth_tracker": 3}, ["the loss scaler has scale = 4.0"]),
+        ({"scale": 8.0, "_growth_tracker": 0}, ["the loss scaler has growth_tracker = 0"]),
+    ],
+)
+def test_a_resumed_loss_scaler_goes_on(now, says):
+    known = {}
+    for name, state in (("stepped", {"scale": 8.0, "_growth_tracker": 3}), ("resumed", now)):
+        stage = _stage.Stage(f"{name}@2")
+        own = Moment(name, 2, {}, {}, {}, [], [Scaled(state["scale"], state)])
+        _whole_job.hold_scaler(stage, known, [own])
+    assert stage.compared == 2
+    found = [each["what"] for each in stage.deviations]
+    assert len(found) == len(says) and all(a in b for a, b in zip(says, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("modes", "unlike", "is_told"),
+    [
+        ([[True, True]], [], False),
+        ([[False, False]], [], False),  # as a job without dropout may
+        ([[True, False, True]], [1], False),
+        ([[True, True], [False, False]], [], True),
+    ],
+)
+def test_ranks_compute_losses_in_one_mode(modes, unlike, is_told):
+    job = _step_by_step._Job(None, "")
+    for of_ranks in modes:
+        stage = _stage.Stage("stepped@1")
+        after = [Moment("stepped", 1, {}, {}, {}, [], [dataclasses.replace(BATCH, trains=each)])
+                 for each in of_ranks]  # fmt: skip
+        job._mode(stage, after)
+    assert [rank for each in stage.deviations for rank in each["ranks"]] == unlike
+    assert bool(stage.left_out) == is_told
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
@@ -297,7 +364,7 @@ def test_an_average_follows_its_weights(decay):
     before, old, new = MEAN.float(), FIRST.float(), SECOND.float()
 
     def held(weights):
-        stage = _step_by_step._Stage("stepped@1")
+        stage = _stage.Stage("stepped@1")
         after = parts_of(decay * before + (1 - decay) * weights)
         of = [[{"w": part} for part in parts_of(each)] for each in (before, old, new)]
         _followed_averages.hold(stage, of[0], [{"w": part} for part in after], of[1], of[2])
@@ -321,7 +388,7 @@ def test_averages_that_are_not_held_against_others_are_told(before, after, why):
     def of(values):
         return [{name: parts_of(torch.full((1, 2), value))[0] for name, value in values.items()}]
 
-    stage = _step_by_step._Stage("stepped@1")
+    stage = _stage.Stage("stepped@1")
     weights = of({"a": 1.0, "b": 1.0})
     _followed_averages.hold(stage, of(before), of(after), weights, weights)
     assert why in stage.left_out
@@ -346,7 +413,7 @@ def test_what_is_shown_as_a_step_was_one(taken, since, why_not, what):
     def moment(step):
         return Moment("stepped", step, {}, {}, {}, [Stepper(torch.optim.SGD, [])], since)
 
-    job, stage = _step_by_step._Job(None, ""), _step_by_step._Stage("stepped@3")
+    job, stage = _step_by_step._Job(None, ""), _stage.Stage("stepped@3")
     job._followed = {0}
     job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
     found = "".join(each["what"] for each in stage.deviations)

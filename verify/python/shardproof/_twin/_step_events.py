@@ -56,9 +56,10 @@ class Clip:
 
 @dataclasses.dataclass
 class Scaled:
-    """A loss was multiplied for a GradScaler."""
+    """A loss was multiplied for a GradScaler. state: the numbers in its state dict."""
 
     scale: float
+    state: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

@@ -176,7 +176,9 @@ class StepValues:
             self._since.append(zeroed)
 
     def _scaled(self, result, given, arguments, named):
-        self._since.append(Scaled(float(arguments[0].get_scale())))
+        state = arguments[0].state_dict()
+        numbers = {key: each for key, each in state.items() if isinstance(each, int | float)}
+        self._since.append(Scaled(float(arguments[0].get_scale()), numbers))
 
     def _passes_again(self, order, given, arguments, named):
         sampler = arguments[0]
