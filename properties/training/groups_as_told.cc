@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -75,7 +73,7 @@ class StageCheck {
   Judgement& judgement_;
 };
 
-/// At every stage of the reference that shows its optimizer the groups have the options of the
+/// At every stage of a training job that shows its optimizer the groups have the options of the
 /// case, at the rate of so many steps, and the members that they are for.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
@@ -86,31 +84,32 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("a checkpoint may have options of its own");
     return;
   }
-  for (const PhaseEvidence& phase : evidence.phases) {
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
     std::map<std::string, FindingsByRank> findings;
-    for (const RankEvidence& rank : phase.ranks) {
+    for (const RankEvidence& rank : phase->ranks) {
       for (const StageRecord& record : rank.stages) {
         if (!record.optimizer) continue;
         const std::string key = record.Key();
-        auto& of_stage = findings.try_emplace(key, phase, key).first->second;
+        auto& of_stage = findings.try_emplace(key, *phase, key).first->second;
         StageCheck(evidence, of_stage, judgement).Run(record, rank.rank);
       }
     }
     for (const auto& [key, of_stage] : findings) of_stage.Report(judgement);
   }
-  judgement.Skipped("no rank has an optimizer");
+  judgement.Skipped("no steps are taken");
 }
 
 const PropertyRegistration kRegistration{{
     .id = "training.groups_as_told",
     .claim = "The reference's optimizer has the groups and options that the case gives it, and its "
              "learning rates decay with each step.",
-    .reads = {{EveryPhase(), {}, "the optimizer at every stage"}},
+    .reads = {{TrainingPhases(), {}, "the optimizer at every stage"}},
     .tolerance = "none: the shortest text of each number",
     .source = "fields training/learning_rate, rate_decay, weight_decay and epsilon of a case; "
               "defaults of torch.optim.AdamW",
     .killed_by = {"training.everything_decays", "training.one_group_keeps_its_rate"},
     .check = Check,
+    .capabilities = {"train"},
 }};
 
 }  // namespace

@@ -87,3 +87,16 @@ def flat(rank):
 
 def test_a_buffer_beside_flat_parameters_is_of_their_ranks():
     assert alike(run(flat, 4), range(4)) == "told"
+
+
+def flat_and_padded(rank):
+    model = FullyShardedDataParallel(nn.Linear(5, 1, bias=False), device_id=CPU)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 5)).sum().backward()
+    optimizer.step()
+    check(model, optimizer=optimizer, deadline=DEADLINE)
+    return [tuple(each.shape) for each in optimizer.state_dict()["state"][0].values()]
+
+
+def test_state_of_one_parameter_that_fills_a_flat_one_is_cut_as_it_is():
+    assert alike(run(flat_and_padded, 2), range(2)) == [(), (3,), (3,)]  # with what fills it up

@@ -192,7 +192,6 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
             name = own.name if own else f"<parameter {number}, not of the model>"
             if isinstance(parameter, str):  # what an optimizer keeps for all parameters
                 name = f"<{parameter}>"
-            parts = parts if own is None or len(parts) > 1 else []
             yield Owned(name, own, state, parts, divided, of=_place(which, every))
             number += 1
 
