@@ -42,13 +42,15 @@ class DcpPieces {
   explicit DcpPieces(std::string where) : where_(std::move(where)) {}
 
   /// Where a piece begins in its storage, bytes.
+  /// \param file    that it is in, for messages
   /// \param pickle  of a tensor that must have this dtype and these sizes
   /// \error kBadInput if it is of another, or of no tensor; kUnsupported if it does not lie in
   ///   row-major order.
-  Result<uint64_t> BeginOf(const std::string& name, std::string_view pickle, at::ScalarType dtype,
+  Result<uint64_t> BeginOf(const std::string& file, const std::string& name,
+                           std::string_view pickle, at::ScalarType dtype,
                            const std::vector<int64_t>& sizes);
 
-  /// For messages.
+  /// What the metadata says of a piece, for messages.
   std::string PieceOf(const std::string& name) const;
 
  private:
@@ -59,9 +61,9 @@ class DcpPieces {
     uint64_t begin = 0;  ///< in its storage, bytes
   };
 
-  Result<uint64_t> Read(const std::string& name, std::string_view pickle, at::ScalarType dtype,
-                        const std::vector<int64_t>& sizes) const;
-  Error WrongOf(std::string_view name, const std::string& expected, const std::string& found) const;
+  static Result<uint64_t> Read(const std::string& file, const std::string& name,
+                               std::string_view pickle, at::ScalarType dtype,
+                               const std::vector<int64_t>& sizes);
 
   const std::string where_;
   std::map<std::string, KnownPiece, std::less<>> known_;  ///< by their pickles

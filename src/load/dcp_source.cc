@@ -264,7 +264,8 @@ class Reader {
     SP_ASSIGN(const Place* place, PlaceOf(name, offsets));
     SP_ASSIGN(const ReadItem item, ItemAt(*place));
     const auto bytes = BytesOf(sizes, tensor.dtype);
-    SP_ASSIGN(const uint64_t begin, pieces_.BeginOf(name, item.pickle, tensor.dtype, sizes));
+    SP_ASSIGN(const uint64_t begin,
+              pieces_.BeginOf(source_.paths[place->file], name, item.pickle, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
       return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box()),
                      fmt::format("{} from byte {} on", item.data_bytes, begin));
