@@ -1,6 +1,5 @@
 // sharding.placed_as_documented: each axis of a mesh cuts what it stands for.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -85,13 +84,6 @@ std::vector<PlacementRecord> Documented(const std::string& name, const TensorDes
   return plan;
 }
 
-std::string TextOf(const PlacementRecord& placement) {
-  if (!placement.kind.ends_with("shard")) return placement.kind;
-  std::string text = fmt::format("{}({})", placement.kind, placement.dim);
-  if (placement.kind == "strided_shard") text += fmt::format("/{}", placement.split_factor);
-  return text;
-}
-
 /// The names of each tensor that has several, which are one tensor and so are placed as any of
 /// them.
 std::map<int64_t, std::vector<std::string>> TiedNames(const RankEvidence& rank,
@@ -107,23 +99,18 @@ std::map<int64_t, std::vector<std::string>> TiedNames(const RankEvidence& rank,
 void CheckTensor(const std::vector<std::string>& names, const TensorDescriptor& descriptor,
                  const MeshOfTensor& mesh, int64_t rank, FindingsByRank& findings,
                  Judgement& judgement) {
-  std::vector<std::string> seen;
-  for (const PlacementRecord& placement : descriptor.placements) seen.push_back(TextOf(placement));
-  judgement.Compared(seen.size());
-  std::vector<std::string> wanted;
+  judgement.Compared(descriptor.placements.size());
+  const std::string seen = PlacementsText(descriptor.placements);
+  std::string wanted;
   for (const std::string& name : names) {
-    wanted.clear();
-    for (const PlacementRecord& placement : Documented(name, descriptor, mesh.axes)) {
-      wanted.push_back(TextOf(placement));
-    }
+    wanted = PlacementsText(Documented(name, descriptor, mesh.axes));
     if (wanted == seen) return;
   }
-  findings.Add(
-      descriptor.name, "placement",
-      fmt::format("shape {}: the axes of its mesh have it as {}, and are documented to "
-                  "have it as {}",
-                  ShapeText(descriptor.shape), fmt::join(seen, ", "), fmt::join(wanted, ", ")),
-      {rank}, {.against = {Against::What::kPlacements}});
+  findings.Add(descriptor.name, "placement",
+               fmt::format("shape {}: the axes of its mesh have it as {}, and are documented to "
+                           "have it as {}",
+                           ShapeText(descriptor.shape), seen, wanted),
+               {rank}, {.against = {Against::What::kPlacements}});
 }
 
 /// In the reference every axis places every tensor as src/README.md says of it, from when it is

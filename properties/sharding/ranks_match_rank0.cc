@@ -16,18 +16,6 @@
 namespace shardproof::sharding::ranks_match_rank0 {
 namespace {
 
-std::string PlacementText(const TensorDescriptor& descriptor) {
-  if (descriptor.placements.empty()) return "not distributed";
-  std::vector<std::string> parts;
-  for (const PlacementRecord& placement : descriptor.placements) {
-    const bool cuts = placement.kind.ends_with("shard");
-    std::string text = cuts ? fmt::format("{}({})", placement.kind, placement.dim) : placement.kind;
-    if (placement.kind == "strided_shard") text += fmt::format("/{}", placement.split_factor);
-    parts.push_back(std::move(text));
-  }
-  return ListSome(parts, parts.size());
-}
-
 /// \param holders  ranks of the phase. loading.all_defined reports one that lacks the tensor.
 /// \param by_part  whether only those that have the same part are alike
 void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
@@ -55,7 +43,7 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& ho
     // The shape of the whole follows from that of the part, and is no news.
     field("shape", ShapeText(by_part ? own->local_shape : own->shape),
           ShapeText(by_part ? first->local_shape : first->shape));
-    field("placements", PlacementText(*own), PlacementText(*first));
+    field("placements", PlacementsText(own->placements), PlacementsText(first->placements));
     field("requires_grad", own->requires_grad ? "true" : "false",
           first->requires_grad ? "true" : "false");
     field("kind", own->kind, first->kind);

@@ -97,6 +97,18 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+std::string PlacementsText(const std::vector<PlacementRecord>& placements) {
+  if (placements.empty()) return "not distributed";
+  std::vector<std::string> parts;
+  for (const PlacementRecord& placement : placements) {
+    const bool cuts = placement.kind.ends_with("shard");
+    std::string text = cuts ? fmt::format("{}({})", placement.kind, placement.dim) : placement.kind;
+    if (placement.kind == "strided_shard") text += fmt::format("/{}", placement.split_factor);
+    parts.push_back(std::move(text));
+  }
+  return ListSome(parts, parts.size());
+}
+
 std::vector<int64_t> Sorted(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());

@@ -22,6 +22,9 @@ std::string ListSome(const std::vector<std::string>& names, size_t name_count_ma
 /// "[5, 3]", "[]" for a 0-dim tensor.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
+/// "replicate, shard(0), strided_shard(0)/2": by axis.
+std::string PlacementsText(const std::vector<PlacementRecord>& placements);
+
 /// Sorted, each once.
 std::vector<int64_t> Sorted(std::vector<int64_t> ranks);
 
