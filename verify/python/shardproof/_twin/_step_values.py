@@ -178,7 +178,7 @@ class StepValues:
     def _scaled(self, result, given, arguments, named):
         state = arguments[0].state_dict()
         numbers = {key: each for key, each in state.items() if isinstance(each, int | float)}
-        self._since.append(Scaled(float(arguments[0].get_scale()), numbers))
+        self._since.append(Scaled(float(numbers.get("scale", 1.0)), numbers))
 
     def _passes_again(self, order, given, arguments, named):
         sampler = arguments[0]
