@@ -52,8 +52,11 @@ def why_not(ways, mesh, model, options):
         return "the checkpoint's matrices have odd sizes"
     if options["dropout"] == "yes" and model:
         return "small_models.py has a model of its own with dropout"
-    if model == "follows" and options["wrapper"] == "fsdp1_flat":
-        return "what is trainable and what is frozen cannot be in one flat parameter"
+    is_fsdp1 = options["wrapper"].startswith("fsdp1")
+    if model == "follows" and is_fsdp1:
+        return "FSDP1's parameters are views, which torch does not let the forward pass change"
+    if model == "sometimes" and is_fsdp1 and options["batches"] == "no_sync":
+        return "FSDP1 wants a gradient of every parameter in each pass without synchronisation"
     if model == "batch_norm" and (options["wrapper"], options["precision"]) == ("fsdp2", "bf16"):
         return "torch's batch norm takes no weights in BF16 beside buffers in F32"
     if model == "batch_norm" and options["wrapper"] == "accelerate":

@@ -247,6 +247,19 @@ TEST_F(UnitsTest, WhatTheConfigExcludesAndWhatItDoesNotIsHeldAgainstTheFile) {
               IsEmpty());
 }
 
+/// As its own is_match does: a name is that of the module, not of one that it is in.
+TEST_F(UnitsTest, CompressedTensorsKeepsOnlyModulesThatItNames) {
+  const std::string weights = R"("num_bits": 8, "type": "int", "strategy": "channel")";
+  const std::vector<Made> tensors = {{"a.q.weight", "I8", {6, 20}, std::string(1, '\x01')},
+                                     {"a.q.weight_scale", "F32", {6, 1}, kOne}};
+  for (const auto& [kept, is_found] :
+       {std::pair("a", false), {"a.q", true}, {"re:a.*", true}, {"re:b", false}}) {
+    std::string config = Compressed("int-quantized", weights);
+    config.replace(config.find("lm_head"), std::string("lm_head").size(), kept);
+    EXPECT_EQ(Damage(config, tensors).size(), is_found ? 1 : 0) << kept;
+  }
+}
+
 TEST_F(UnitsTest, WhatAQuantiserLeftInIsNamed) {
   std::vector<Made> tensors = kDialects[4].tensors;
   tensors.push_back({"l.input_quantizer._amax", "F32", {}, kOne});

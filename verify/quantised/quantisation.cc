@@ -77,6 +77,7 @@ bool IsClass(const ModulePattern& target) {
 
 void ReadCompressed(const JsonElement& config, Quantisation& out) {
   AddPatterns(config, "ignore", out.kept);
+  out.keeps_only_named = true;  // as compressed-tensors matches names
   simdjson::dom::object groups;
   if (config["config_groups"].get(groups)) return;
   for (const auto& [name, group] : groups) {
@@ -205,7 +206,7 @@ bool FitsName(const std::string& pattern, std::string_view module) {
 }  // namespace
 
 ModulePattern::ModulePattern(std::string_view text) : text_(text) {
-  if (!text_.starts_with("re:")) return;
+  if (!IsRegex()) return;
   const std::string any = "[\\s\\S]*";
   const std::string regex = "(?:" + text_.substr(3) + ")" + any;
   at_begin_ = Compiled(regex);
@@ -213,12 +214,12 @@ ModulePattern::ModulePattern(std::string_view text) : text_(text) {
 }
 
 bool ModulePattern::Fits(std::string_view module) const {
-  return text_.starts_with("re:") ? FitsAll(at_begin_, module) : FitsName(text_, module);
+  return IsRegex() ? FitsAll(at_begin_, module) : FitsName(text_, module);
 }
 
 bool ModulePattern::MayFit(std::string_view module) const {
   if (Fits(module)) return true;
-  if (text_.starts_with("re:")) return FitsAll(anywhere_, module);
+  if (IsRegex()) return FitsAll(anywhere_, module);
   std::string rest = text_;
   for (size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
     rest = rest.substr(dot + 1);
@@ -240,8 +241,9 @@ const QuantisationScheme* Quantisation::SchemeOf(std::string_view module) const 
 }
 
 bool Quantisation::Keeps(std::string_view module) const {
-  return std::any_of(kept.begin(), kept.end(),
-                     [&](const ModulePattern& pattern) { return pattern.Fits(module); });
+  return std::any_of(kept.begin(), kept.end(), [&](const ModulePattern& pattern) {
+    return keeps_only_named ? pattern.Names(module) : pattern.Fits(module);
+  });
 }
 
 bool Quantisation::MayKeep(std::string_view module) const {

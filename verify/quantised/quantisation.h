@@ -40,10 +40,14 @@ class ModulePattern {
   const std::string& text() const { return text_; }
   /// A regular expression fits where the module begins so, as Python's re.match has it.
   bool Fits(std::string_view module) const;
+  /// Of a module by its whole name alone, not of what is in it.
+  bool Names(std::string_view module) const { return IsRegex() ? Fits(module) : text_ == module; }
   /// As Fits, whatever is before the layers in the pattern and in the name.
   bool MayFit(std::string_view module) const;
 
  private:
+  bool IsRegex() const { return text_.starts_with("re:"); }
+
   std::string text_;
   std::optional<Pattern> at_begin_;  ///< of a regular expression that can be read
   std::optional<Pattern> anywhere_;
@@ -69,10 +73,12 @@ struct Quantisation {
   std::string method;  ///< as the file calls it
   std::vector<QuantisationScheme> schemes;
   std::vector<ModulePattern> kept;  ///< modules that are not quantised
+  bool keeps_only_named = false;    ///< not what is in them, too
 
   /// That of the first scheme that the module is a target of; null if none.
   const QuantisationScheme* SchemeOf(std::string_view module) const;
-  /// Whether the list of those that are not quantised names the module or one that it is in.
+  /// Whether the list of those that are not quantised names the module or, unless only these are
+  /// meant, one that it is in.
   bool Keeps(std::string_view module) const;
   /// Whether it may mean the module, under another prefix.
   bool MayKeep(std::string_view module) const;

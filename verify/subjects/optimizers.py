@@ -13,7 +13,7 @@ class Lion(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "beta": beta, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self):
+    def step(self, closure=None):  # Accelerate passes one
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:

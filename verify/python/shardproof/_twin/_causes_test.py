@@ -56,8 +56,22 @@ def test_a_gradient_that_is_not_there_was_not_rounded():
     ],
 )
 def test_clipping_makes_one_norm_and_a_mean_one_factor(scaled, is_told):
-    assert bool(_step_by_step._unlike_scales([(*each, 1e-6) for each in scaled])) == is_told
-    assert not _step_by_step._unlike_scales([(*each, 0.2) for each in scaled]), "in few bits"
+    assert bool(_step_by_step._unlike_scales([[(*each, 1e-6) for each in scaled]])) == is_told
+    assert not _step_by_step._unlike_scales([[(*each, 0.2) for each in scaled]]), "in few bits"
+
+
+@pytest.mark.parametrize(
+    ("others", "is_told"),
+    [
+        ([(0.5, 4.0), (0.4, 3.0)], False),  # with 3 and 4: one norm of all
+        ([(0.5, 4.0), (0.4, 4.0)], True),
+        ([(0.4, 4.0), (0.5, 3.0)], True),  # not by one factor in a step
+        ([(0.5, 4.0)], True),
+    ],
+)
+def test_clipping_by_hand_makes_one_norm_of_all_optimizers(others, is_told):
+    of_each = [[(*each, 1e-6) for each in own] for own in ([(0.5, 3.0), (0.4, 4.0)], others)]
+    assert bool(_step_by_step._unlike_scales(of_each)) == is_told
 
 
 def test_how_gradients_were_scaled_is_kept():

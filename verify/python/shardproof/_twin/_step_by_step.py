@@ -184,6 +184,7 @@ class _Job:
             except _one_step.CannotStep as why:
                 stage.tell(f"what the optimizer makes is not judged: {why}")
                 return stage
+        stage.why_not = stage.why_not or _unlike_scales(list(self._scaled_to.values()))
         for rank, own in enumerate(events):
             self._go_to_step(rank, own, now.met())
         if self._updates_by:
@@ -326,9 +327,7 @@ class _Job:
             # A norm is the same at the step of each optimizer.
             stage.deviations += [each for each in found if each not in stage.deviations]
         if expected.scaled_to:
-            scaled = self._scaled_to.setdefault(peers[0].number, [])
-            scaled.append(expected.scaled_to)
-            stage.why_not = stage.why_not or _unlike_scales(scaled)
+            self._scaled_to.setdefault(peers[0].number, []).append(expected.scaled_to)
         self._earlier = expected
 
     def _same_batch(self, stage, batches, same):
@@ -360,17 +359,40 @@ class _Job:
                        "batches are not known")  # fmt: skip
 
 
-def _unlike_scales(scaled) -> str:
-    """Of factors by which a job has scaled its gradients, and the norms that these then had: why it
-    cannot be told whether they are meant. Clipping makes one norm of all, and a mean one factor."""
-    factors, norms, slacks = zip(*scaled, strict=True)
-    for values in (factors, norms):
-        if max(values) - min(values) <= max(0.01, *slacks) * max(values):
-            return ""
-    first, factor, norm = norms[0], factors[-1], norms[-1]
+def _unlike_scales(of_each) -> str:
+    """Of factors by which a job has scaled the gradients of each optimizer, and the norms that
+    these then had: why it cannot be told whether they are meant."""
+    unlike = [each for each in of_each if not _are_alike(each)]
+    if not unlike or _are_alike(_of_all(of_each)):
+        return ""
+    first, (factor, norm, _) = unlike[0][0][1], unlike[0][-1]
     return (f"gradients were scaled by {factor:.6g} alike, to the norm {norm:.6g}, and in an "
             f"earlier step to {first:.6g}: clipping by hand makes one norm, that over all ranks, "
             'of all that is larger. If it is meant, declare "gradients" in CANNOT')  # fmt: skip
+
+
+def _are_alike(scaled) -> bool:
+    """Clipping makes one norm of all, and a mean one factor."""
+    if not scaled:
+        return False
+    factors, norms, slacks = zip(*scaled, strict=True)
+    return any(
+        max(values) - min(values) <= max(0.01, *slacks) * max(values) for values in (factors, norms)
+    )
+
+
+def _of_all(of_each) -> list:
+    """The same of all optimizers together, whose gradients have one norm; none if they were not
+    scaled by one factor in each step."""
+    if len({len(each) for each in of_each}) > 1:
+        return []
+    together = []
+    for step in zip(*of_each, strict=True):
+        factors, norms, slacks = zip(*step, strict=True)
+        if max(factors) - min(factors) > max(0.01, *slacks) * max(factors):
+            return []
+        together.append((factors[0], math.hypot(*norms), max(slacks)))
+    return together
 
 
 def _count_batches(moment) -> int:

@@ -21,7 +21,7 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
-from . import _one_step, _passes
+from . import _one_step, _passes, _scalers
 from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
@@ -218,8 +218,10 @@ class StepValues:
         return arguments[:1], {**named, "closure": evaluated}
 
     def _steps(self, optimizer, evaluates=False):
+        if (divisor := _scalers.divisor_of(optimizer)) is None:
+            return
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        grads = {id(each): (each, _local(each.grad)) for each in parameters}
+        grads = {id(each): (each, _local(each.grad, divisor)) for each in parameters}
         options = [_options(group) for group in optimizer.param_groups]
         own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
         altered_by = self._own_hooks.on(parameters)
@@ -386,21 +388,20 @@ def _is_own(key, value) -> bool:
     return not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
 
 
-def _local(grad):
-    """A copy of this rank's part, flat."""
+def _local(grad, divisor=1.0):
+    """A copy of this rank's part, flat, divided."""
     if grad is None:
         return None
     if hasattr(grad, "to_local"):
         grad = grad.to_local()
     if grad.layout != torch.strided:
         grad = grad.to_dense()
-    return grad.detach().reshape(-1).clone()
+    return grad.detach().reshape(-1).clone().div_(divisor)
 
 
 def _part(held) -> Part:
     local = held.local.detach().reshape(-1).clone()
-    trainable = held.requires_grad
-    return Part(held.dtype, tuple(held.shape), held.runs, local, held.kind, trainable)
+    return Part(held.dtype, tuple(held.shape), held.runs, local, held.kind, held.requires_grad)
 
 
 def _owners(read, optimizer) -> dict:
