@@ -20,6 +20,7 @@ RUNS = (
     "two_optimizers: 2 llama-tied-small optimizer=muon clip=norm",
     "averages nightly: 2 llama-tied-small batches=accumulate averages=with",
     "scaler nightly: 2 llama-tied-small wrapper=ddp scaler=skips averages=apart",
+    "fused_scaler: 2 llama-tied-small optimizer=adamw_fused scaler=skips",
     "sharded_scaler nightly: 2 llama-tied-small wrapper=fsdp1 scaler=skips",
 )
 OPTIONS = {
