@@ -130,6 +130,7 @@ class _Job:
         self._updates_by = updates_by
         self.computes, self.reduces = {}, ""  # see _precision
         self._scaled_to = {}  # by optimizer: of its steps, see Gradients
+        self._scaled_in = None  # the last stage of which one is
         self._has_batches = False
         self._modes = set()  # of the losses of steps so far: whether the model was training
         self._followed = set()  # numbers of optimizers that were seen to step
@@ -183,8 +184,9 @@ class _Job:
                 now.take(step.number, peers)
             except _one_step.CannotStep as why:
                 stage.tell(f"what the optimizer makes is not judged: {why}")
+                self._scales(stage)
                 return stage
-        stage.why_not = stage.why_not or _unlike_scales(list(self._scaled_to.values()))
+        self._scales(stage)
         for rank, own in enumerate(events):
             self._go_to_step(rank, own, now.met())
         if self._updates_by:
@@ -328,7 +330,13 @@ class _Job:
             stage.deviations += [each for each in found if each not in stage.deviations]
         if expected.scaled_to:
             self._scaled_to.setdefault(peers[0].number, []).append(expected.scaled_to)
+            self._scaled_in = stage
         self._earlier = expected
+
+    def _scales(self, stage):
+        """Once all optimizers have stepped, since what is clipped by hand has one norm of all."""
+        if self._scaled_in is stage and not stage.why_not:
+            stage.why_not = _unlike_scales(list(self._scaled_to.values()))
 
     def _same_batch(self, stage, batches, same):
         """No two ranks have the same part of the batch, but those that share theirs."""
@@ -376,9 +384,11 @@ def _are_alike(scaled) -> bool:
     if not scaled:
         return False
     factors, norms, slacks = zip(*scaled, strict=True)
-    return any(
-        max(values) - min(values) <= max(0.01, *slacks) * max(values) for values in (factors, norms)
-    )
+    return _is_one(factors, slacks) or _is_one(norms, slacks)
+
+
+def _is_one(values, slacks) -> bool:
+    return max(values) - min(values) <= max(0.01, *slacks) * max(values)
 
 
 def _of_all(of_each) -> list:
@@ -389,7 +399,7 @@ def _of_all(of_each) -> list:
     together = []
     for step in zip(*of_each, strict=True):
         factors, norms, slacks = zip(*step, strict=True)
-        if max(factors) - min(factors) > max(0.01, *slacks) * max(factors):
+        if not _is_one(factors, slacks):
             return []
         together.append((factors[0], math.hypot(*norms), max(slacks)))
     return together

@@ -396,7 +396,7 @@ def _local(grad, divisor=1.0):
         grad = grad.to_local()
     if grad.layout != torch.strided:
         grad = grad.to_dense()
-    return grad.detach().reshape(-1).clone().div_(divisor)
+    return (grad.clone() if divisor == 1 else grad / divisor).detach().reshape(-1)
 
 
 def _part(held) -> Part:
