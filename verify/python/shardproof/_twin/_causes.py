@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ._gradients import FACTOR
 from ._values import cut, place_of
 
 _NAMED = 5
@@ -34,7 +35,7 @@ def judged(stage, expected, earlier, parts, clips, left_out=False) -> list[dict]
     stage.compared += fit.compared
     stage.exact += fit.exact
     if not misfits:
-        return deviations + fit.no_mean(stage, earlier)
+        return deviations + (fit.unlike_ranks(mean, factors) or fit.no_mean(stage, earlier))
     if not (misfits := fit.beyond_kinks(mean, factors, misfits)):
         stage.tell("gradients differ by no more than rounding the weights makes of them")
         return deviations
@@ -77,6 +78,7 @@ class _Fit:
         held = {name for own in parts for name, (grad, _) in own.items() if grad is not None}
         self._names = [name for name in expected.names() if name in held]
         self._slack = self._error()
+        self._drifts = [self._drift(rank) for rank in range(self._ranks)]
 
     def _norm(self, values, names=None):
         every = [values[name].square().sum() for name in names or self._names if name in values]
@@ -86,6 +88,16 @@ class _Fit:
         """How far off, of its size, a norm may be."""
         norm = self._norm(self._of.mean, names)
         return self._norm(self._bounds, names) / norm if norm else 0.0
+
+    def _drift(self, rank) -> float:
+        """How far off, of its size, a factor may be that all of a rank's gradients have in common:
+        rounding moves an element far more than it does all of them together."""
+        mean, exact = self._of.mean, self._of.exact
+        names = [name for name in self._names if name in exact and name in self._parts[rank]]
+        pairs = [[cut(each[name], self._parts[rank][name][1]) for each in (exact, mean)]
+                 for name in names]  # fmt: skip
+        measured = abs(_factor_of(pairs) - 1) if pairs else 0.0
+        return max(1e-3, FACTOR * measured + (self._of.terms + 3) * self._of.half_ulp)
 
     # ---- Clipping
 
@@ -212,15 +224,43 @@ class _Fit:
 
     def _ratio(self, values, ranks, names) -> float | None:
         """By what factor the seen gradients are most like the values."""
-        over = under = 0.0
-        for rank in ranks:
-            for name, (grad, part) in self._parts[rank].items():
-                if name not in names or grad is None or name not in values:
-                    continue
-                should = cut(values[name], part)
-                over += float((should * grad.double()).sum())
-                under += float(should.square().sum())
-        return over / under if under and math.isfinite(over) else None
+        factor = _factor_of(
+            (cut(values[name], part), grad.double())
+            for rank in ranks
+            for name, (grad, part) in self._parts[rank].items()
+            if name in names and grad is not None and name in values
+        )
+        return factor if math.isfinite(factor) else None
+
+    def _ratios(self, mean, factors=None) -> list:
+        """Of each rank: by what factor all its gradients are most like those that it should have;
+        None where it has too few to tell."""
+        found = []
+        largest = max(self._norm(self._local_mean(rank)) for rank in range(self._ranks))
+        for rank in range(self._ranks):
+            should = mean if factors is None else {
+                name: value * factors[rank].get(name, 1.0) for name, value in mean.items()
+            }  # fmt: skip
+            is_much = self._norm(self._local_mean(rank)) > 0.1 * largest
+            found.append(self._ratio(should, [rank], self._names) if is_much else None)
+        return found
+
+    def unlike_ranks(self, mean, factors) -> list[dict]:
+        """Whether ranks have scaled their gradients by different factors where no element shows it,
+        since those of a narrow dtype may be far off."""
+        ratios = self._ratios(mean, factors)
+        self.compared += len(ratios)
+        if self._of.other or self._are_alike(ratios):
+            return []
+        return [{"kind": "gradient", "tensor": "", "ranks": list(range(self._ranks)),
+                 "differing": 0, "expected": "one factor", "seen": _in_words(ratios),
+                 "what": "the gradients that ranks have are those of the batches of all ranks, "
+                         f"scaled by different factors: {_in_words(ratios)}",
+                 "cause": ""}]  # fmt: skip
+
+    def _are_alike(self, ratios) -> bool:
+        known = [each for each in ratios if each is not None]
+        return not known or max(known) - min(known) <= 2 * max(self._drifts) * max(map(abs, known))
 
     def _scaled(self, factor) -> list[dict]:
         return [dict.fromkeys(self._names, factor) for _ in self._parts]
@@ -263,7 +303,8 @@ class _Fit:
             return "its loss was scaled by hand, and therefore its gradients"
         is_divided = factor is not None and abs(factor * self._shares - 1) < 1e-3
         is_divided = is_divided and self._shares > 1
-        if factor and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
+        is_one = factor is not None and self._are_alike(self._ratios(mean))
+        if is_one and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
             self._of.scaled_to = factor, factor * self._norm(mean), self._slack
             return f"its gradients were scaled by {factor:.6g} alike, as clipping by hand does"
         seen = [grad for own in self._parts for grad, _ in own.values() if grad is not None]
@@ -324,8 +365,7 @@ class _Fit:
         clipped = [norm for norm, ratio in zip(norms, ratios, strict=True) if ratio < 1 - 1e-3]
         if clipped and max(clipped) - min(clipped) <= 0.01 * max(clipped):
             return "each rank clipped them by the norm of its own part"
-        factors = ", ".join(f"{ratio:.6g}" for ratio in ratios)
-        return f"ranks scaled them by different factors: {factors}"
+        return f"ranks scaled them by different factors: {_in_words(ratios)}"
 
     def _rounded(self, mean) -> str:
         """Whether all that is wrong is what rounding to a narrow dtype makes."""
@@ -355,6 +395,20 @@ class _Fit:
         if factor and self._fits(mean, self._scaled(factor)):
             return f"they were scaled by {factor:.6g}"
         return ""
+
+
+def _factor_of(pairs) -> float:
+    """Of (should, seen): by what `should` must be multiplied to be most like `seen`. NaN if all of it
+    is 0."""
+    over = under = 0.0
+    for should, seen in pairs:
+        over += float((should * seen).sum())
+        under += float(should.square().sum())
+    return over / under if under else math.nan
+
+
+def _in_words(ratios) -> str:
+    return ", ".join("unknown" if each is None else f"{each:.6g}" for each in ratios)
 
 
 def _times(values, factor) -> dict:

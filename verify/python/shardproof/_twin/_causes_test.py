@@ -11,10 +11,11 @@ NAMES = ("a", "b", "c")
 GRADS = {name: torch.arange(1.0, 9.0).view(4, 2) * (1 + at) for at, name in enumerate(NAMES)}
 
 
-def judged(*of_rank):
-    """of_rank: of each rank, by name, its rows of the gradient, or None."""
-    expected = Gradients([{name: grad.double() for name, grad in GRADS.items()}] * 2, [],
-                         dict.fromkeys(NAMES, 1e-7), 2, 1.0, 2**-24)  # fmt: skip
+def judged(*of_rank, off=1e-7):
+    """of_rank: of each rank, by name, its rows of the gradient, or None. off: what rounding may
+    change."""
+    mean = {name: grad.double() for name, grad in GRADS.items()}
+    expected = Gradients([mean] * 2, [], dict.fromkeys(NAMES, off), 2, 1.0, 2**-24, exact=mean)
     placed = {name: parts_of(grad) for name, grad in GRADS.items()}
     parts = [
         {name: (grad, placed[name][rank]) for name, grad in own.items()}
@@ -39,6 +40,21 @@ def test_ranks_that_clip_each_by_a_norm_of_its_own_are_all_named():
     found, _ = judged(own(0, 0.5), own(1, 0.25))
     assert {rank for each in found for rank in each["ranks"]} == {0, 1}
     assert "by different factors: 0.5, 0.25" in found[0]["cause"]
+
+
+@pytest.mark.parametrize("factors", [(0.5, 0.25), (1.0, 0.9), (1.2, 1.0)])
+def test_factors_of_ranks_are_told_apart_where_elements_are_far_off(factors):
+    found, _ = judged(*(own(rank, factor) for rank, factor in enumerate(factors)), off=20.0)
+    words = ", ".join(f"{factor:.6g}" for factor in factors)
+    assert [each["ranks"] for each in found] == [[0, 1]] and words in found[0]["what"]
+
+
+def test_a_factor_of_all_ranks_is_not_told_apart_where_elements_are_far_off():
+    assert judged(own(0, 0.5), own(1, 0.5), off=20.0)[0] == []
+
+
+def test_a_rank_that_has_next_to_nothing_tells_no_factor():
+    assert judged({"b": None, "c": None}, own(1, 0.5), off=20.0)[0] == []
 
 
 def test_a_gradient_that_is_not_there_was_not_rounded():

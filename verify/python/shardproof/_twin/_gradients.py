@@ -26,7 +26,8 @@ class Gradients:
     each rank has, if all weigh the same; else 0. shifted: by name, how far each element of the mean
     moves when parameters are shifted by what rounding makes of them: at a kink, as that of ReLU,
     all at once. scaled_to: by what factor a job has scaled all of them by itself, their norm
-    after that, and how far off, of its size, that may be; if it has."""
+    after that, and how far off, of its size, that may be; if it has. exact: the mean, computed in
+    F64; empty if nobody has computed it."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -40,21 +41,24 @@ class Gradients:
     number: int = 0
     shifted: Callable[[], dict] = dict
     scaled_to: tuple[float, float, float] | None = None
+    exact: dict = dataclasses.field(default_factory=dict)
 
     @property
     def mean(self) -> dict:
-        return {name: self.total(name) / len(self.of_rank) for name in self.names()}
+        return mean_of(self.of_rank)
 
     def names(self):
         return list(dict.fromkeys(name for each in self.of_rank for name in each))
-
-    def total(self, name):
-        return sum(each[name] for each in self.of_rank if name in each)
 
     def bound(self, name):
         """How far from the mean the elements of a gradient may be that was computed soundly."""
         size = sum(each[name].abs() for each in self.of_rank if name in each) / len(self.of_rank)
         return self.off[name] + (self.terms + 3) * self.half_ulp * size
+
+
+def mean_of(of_rank) -> dict:
+    names = dict.fromkeys(name for own in of_rank for name in own)
+    return {name: sum(own[name] for own in of_rank if name in own) / len(of_rank) for name in names}
 
 
 class PlainModel:
@@ -101,6 +105,7 @@ class PlainModel:
         return Gradients(
             of_rank, parts, off, terms, max(weights), max(half_ulps), other, drawn,
             shares=len(set(same)), number=_number(batches), shifted=shifted,
+            exact=mean_of(wide_of_rank),
         )  # fmt: skip
 
     def _shifted(self, of_rank, batches, same, buffers, scale, unit) -> dict:
