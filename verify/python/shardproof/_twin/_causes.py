@@ -398,8 +398,8 @@ class _Fit:
 
 
 def _factor_of(pairs) -> float:
-    """Of (should, seen): by what `should` must be multiplied to be most like `seen`. NaN if all of it
-    is 0."""
+    """Of (should, seen): by what `should` must be multiplied to be most like `seen`. NaN if it is 0
+    everywhere."""
     over = under = 0.0
     for should, seen in pairs:
         over += float((should * seen).sum())
