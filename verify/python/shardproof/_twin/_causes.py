@@ -6,10 +6,11 @@ import math
 
 import torch
 
-from ._gradients import FACTOR
+from ._gradients import FACTOR, mean_of
 from ._values import cut, place_of
 
 _NAMED = 5
+_MANY = 16  # elements whose errors together are measured well enough
 
 
 @dataclasses.dataclass
@@ -75,6 +76,11 @@ class _Fit:
         self._ranks = len(parts)
         self._shares = expected.shares or self._ranks
         self._bounds = {name: expected.bound(name) for name in expected.names()}
+        self._far = {
+            name: expected.far(name)
+            for name, bound in self._bounds.items()
+            if expected.is_narrow and bound.numel() >= _MANY
+        }
         held = {name for own in parts for name, (grad, _) in own.items() if grad is not None}
         self._names = [name for name in expected.names() if name in held]
         self._slack = self._error()
@@ -87,12 +93,12 @@ class _Fit:
     def _error(self, names=None) -> float:
         """How far off, of its size, a norm may be."""
         norm = self._norm(self._of.mean, names)
-        return self._norm(self._bounds, names) / norm if norm else 0.0
+        return self._norm(self._bounds | self._far, names) / norm if norm else 0.0
 
     def _drift(self, rank) -> float:
         """How far off, of its size, a factor may be that all of a rank's gradients have in common:
         rounding moves an element far more than it does all of them together."""
-        mean, exact = self._of.mean, self._of.exact
+        mean, exact = self._of.mean, mean_of(self._of.exact_of_rank)
         names = [name for name in self._names if name in exact and name in self._parts[rank]]
         pairs = [[cut(each[name], self._parts[rank][name][1]) for each in (exact, mean)]
                  for name in names]  # fmt: skip
@@ -206,17 +212,31 @@ class _Fit:
         wrong = ~((now - should).abs() <= bound) & should.isfinite()
         if grad is None:
             wrong &= should.abs() > 2 * bound  # none, where there is nothing, is as good as zeros
-        if not bool(wrong.any()):
+        if bool(wrong.any()):
+            at, count = int(wrong.nonzero()[0]), int(wrong.sum())
+        elif self._is_far(name, part, should, grad, factor):
+            off = should.abs() if grad is None else (now - should).abs()
+            at, count = int(off.argmax()), off.numel()
+        else:
             return None
-        at = int(wrong.nonzero()[0])
-        return Misfit(rank, name, int(wrong.sum()), place_of(part, at), float(should[at]),
-                      float(now[at]))  # fmt: skip
+        return Misfit(rank, name, count, place_of(part, at), float(should[at]), float(now[at]))
+
+    def _is_far(self, name, part, should, grad, factor) -> bool:
+        """Whether all elements together are further off than rounding explains, if none is."""
+        if name not in self._far or not bool(should.isfinite().all()):
+            return False
+        far = float(cut(self._far[name], part).norm()) * abs(factor)
+        far += float(should.norm()) * (self._slack * (factor != 1.0) + _unit(grad))
+        off = should if grad is None else grad.double() - should
+        return float(off.norm()) > far + torch.finfo(torch.float32).tiny
 
     def beyond_kinks(self, mean, factors, misfits) -> list[Misfit]:
         """Those that are left if an element may be as far off as shifts of the weights make it."""
         most = self._of.shifted()
         for name in {each.name for each in misfits} & set(most):
             self._bounds[name] = self._bounds[name] + 2 * most[name]
+            if name in self._far:
+                self._far[name] = self._far[name] + 2 * most[name]
         return self.misfits(mean, factors, counts=False)
 
     def _fits(self, values, factors=None) -> bool:

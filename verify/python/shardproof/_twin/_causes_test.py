@@ -15,7 +15,8 @@ def judged(*of_rank, off=1e-7):
     """of_rank: of each rank, by name, its rows of the gradient, or None. off: what rounding may
     change."""
     mean = {name: grad.double() for name, grad in GRADS.items()}
-    expected = Gradients([mean] * 2, [], dict.fromkeys(NAMES, off), 2, 1.0, 2**-24, exact=mean)
+    expected = Gradients([mean] * 2, [], dict.fromkeys(NAMES, off), 2, 1.0, 2**-24,
+                         exact_of_rank=[mean] * 2)  # fmt: skip
     placed = {name: parts_of(grad) for name, grad in GRADS.items()}
     parts = [
         {name: (grad, placed[name][rank]) for name, grad in own.items()}
@@ -47,6 +48,32 @@ def test_factors_of_ranks_are_told_apart_where_elements_are_far_off(factors):
     found, _ = judged(*(own(rank, factor) for rank, factor in enumerate(factors)), off=20.0)
     words = ", ".join(f"{factor:.6g}" for factor in factors)
     assert [each["ranks"] for each in found] == [[0, 1]] and words in found[0]["what"]
+
+
+def rounded(tensors, seed):
+    """As computing them in few bits makes them."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: tensor * (1 + 0.01 * torch.randn(tensor.shape, generator=generator))
+        for name, tensor in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3, 0.7, None])
+def test_a_tensor_in_bf16_is_off_where_no_element_is(factor):
+    """factor: what rank 1 multiplies one gradient by; None where it has none."""
+    line = torch.linspace(-1, 1, 64, dtype=torch.float64).view(8, 8)
+    exact = {name: line * (2 + at) for at, name in enumerate(NAMES)}
+    mean = rounded(exact, 1)
+    off = {name: 16 * float((mean[name] - exact[name]).abs().max()) for name in NAMES}
+    expected = Gradients([mean] * 2, [], off, 2, 1.0, 2**-9, exact_of_rank=[exact] * 2)
+    seen = rounded(exact, 2)
+    parts = [{name: (parts_of(grad)[rank].local, parts_of(grad)[rank])
+              for name, grad in seen.items()} for rank in range(2)]  # fmt: skip
+    grad, part = parts[1]["b"]
+    parts[1]["b"] = None if factor is None else grad * factor, part
+    found = _causes.judged(_stage.Stage("stepped@1"), expected, None, parts, [[], []])
+    assert [(each["tensor"], each["ranks"]) for each in found] == [("b", [1])] * (factor != 1.0)
 
 
 def test_a_factor_of_all_ranks_is_not_told_apart_where_elements_are_far_off():

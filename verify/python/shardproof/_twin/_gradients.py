@@ -26,8 +26,8 @@ class Gradients:
     each rank has, if all weigh the same; else 0. shifted: by name, how far each element of the mean
     moves when parameters are shifted by what rounding makes of them: at a kink, as that of ReLU,
     all at once. scaled_to: by what factor a job has scaled all of them by itself, their norm
-    after that, and how far off, of its size, that may be; if it has. exact: the mean, computed in
-    F64; empty if nobody has computed it."""
+    after that, and how far off, of its size, that may be; if it has. exact_of_rank: as
+    of_rank, computed in F64."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -41,7 +41,7 @@ class Gradients:
     number: int = 0
     shifted: Callable[[], dict] = dict
     scaled_to: tuple[float, float, float] | None = None
-    exact: dict = dataclasses.field(default_factory=dict)
+    exact_of_rank: list[dict] = dataclasses.field(default_factory=list)
 
     @property
     def mean(self) -> dict:
@@ -52,8 +52,27 @@ class Gradients:
 
     def bound(self, name):
         """How far from the mean the elements of a gradient may be that was computed soundly."""
+        return self.off[name] + self._reduced(name)
+
+    def far(self, name):
+        """Of each element of the mean, what all of them together may be off by: the root of the sum
+        of squares over elements. Narrow dtypes alone, whose elements may each be far off."""
+        measured = sum(
+            (total[name] - exact[name]).abs()
+            for total, exact in zip(self.of_rank, self.exact_of_rank, strict=True)
+            if name in total and name in exact
+        ) / len(self.of_rank)  # fmt: skip
+        usual = measured.square().mean().sqrt()  # where an element is off by little, by chance
+        return FACTOR / 2 * torch.hypot(measured, usual) + self._reduced(name)
+
+    def _reduced(self, name):
+        """By how much reducing them over ranks may change elements."""
         size = sum(each[name].abs() for each in self.of_rank if name in each) / len(self.of_rank)
-        return self.off[name] + (self.terms + 3) * self.half_ulp * size
+        return (self.terms + 3) * self.half_ulp * size
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.exact_of_rank) and self.half_ulp > _half_ulp(torch.float32)
 
 
 def mean_of(of_rank) -> dict:
@@ -105,7 +124,7 @@ class PlainModel:
         return Gradients(
             of_rank, parts, off, terms, max(weights), max(half_ulps), other, drawn,
             shares=len(set(same)), number=_number(batches), shifted=shifted,
-            exact=mean_of(wide_of_rank),
+            exact_of_rank=wide_of_rank,
         )  # fmt: skip
 
     def _shifted(self, of_rank, batches, same, buffers, scale, unit) -> dict:
