@@ -132,7 +132,8 @@ def mutants_of_line(file, number, line, before, after):
         if is_condition and not DECLARED.match(expression) and balanced(expression):
             changed.append(f"!({expression})")
         for other in changed:
-            planted = f"(ShardproofMutant(%d) ? ({other}) : ({expression}))"
+            whole = f"bool({expression})" if is_condition else f"({expression})"
+            planted = f"(ShardproofMutant(%d) ? ({other}) : {whole})"
             yield Mutant(file, number, line, line[:start] + other + line[end:],
                          line[:start].replace("%", "%%") + planted.replace(" % ", " %% ")
                          + line[end:].replace("%", "%%"))  # fmt: skip

@@ -45,6 +45,7 @@ def test_planted_beside_the_original_under_a_number_and_in_its_line():
     text = random_mutants.with_mutants("a.cc", SOURCE, drawn).split("\n")
     assert text[1] == '#line 1 "a.cc"'
     assert text[2 + 4] == "  uint64_t begin = (ShardproofMutant(1) ? (1) : (0));"
+    assert ") : bool(begin < model.size() && all))" in text[2 + 5]  # an optional, for instance
     assert text[2 + 7] == "    if (!ShardproofMutant(4)) SP_TRY(Write(model, i));"
 
 
