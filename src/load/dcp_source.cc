@@ -267,8 +267,10 @@ class Reader {
     SP_ASSIGN(const uint64_t begin,
               pieces_.BeginOf(source_.paths[place->file], name, item.pickle, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
-      return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box()),
-                     fmt::format("{} from byte {} on", item.data_bytes, begin));
+      return WrongOf(
+          name,
+          fmt::format("{} bytes of piece {} in {}", *bytes, box(), Quote(names_[place->file])),
+          fmt::format("{} from byte {} on", item.data_bytes, begin));
     }
     read = {offsets, sizes};
     const uint64_t element = c10::elementSize(tensor.dtype);

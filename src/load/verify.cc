@@ -68,6 +68,20 @@ class Holding {
   Status Run() {
     SP_ASSIGN(manifest_, ReadManifest(files_, directory_));
     SP_TRY(CheckFiles());
+    const Status frames = CheckFrames();
+    const Status content = CheckContent();
+    // The one says which file, the other what has become of it.
+    if (!frames.ok() && !content.ok()) {
+      return BadInput(frames.error().message + "; " + content.error().message);
+    }
+    SP_TRY(frames);
+    SP_TRY(content);
+    source_.sealed = true;
+    return Ok();
+  }
+
+ private:
+  Status CheckContent() {
     for (auto* tensors : {&source_.tensors, &source_.state}) {
       for (auto& [name, tensor] : *tensors) SP_TRY(CheckTensor(name, tensor));
     }
@@ -83,11 +97,9 @@ class Holding {
       if (values.contains(name) || IsBelowAValue(name)) continue;
       return Wrong("value " + Quote(name), "what was saved", "none");
     }
-    source_.sealed = true;
     return Ok();
   }
 
- private:
   Error Wrong(const std::string& what, const std::string& expected,
               const std::string& found) const {
     return BadInput(fmt::format("{}: {}: expected {}, found {}", where_, what, expected, found));
@@ -150,6 +162,54 @@ class Holding {
     if (entry->second == digest) return Ok();
     return Wrong(what, "the text of digest " + entry->second.Hex(),
                  Quote(text) + " of digest " + digest.Hex());
+  }
+
+  /// What no tensor's bytes are: where they lie, and files that hold none.
+  Status CheckFrames() {
+    std::vector<std::vector<ByteSpan>> held(source_.files.size());
+    for (const auto* tensors : {&source_.tensors, &source_.state}) {
+      for (const auto& [name, tensor] : *tensors) {
+        if (tensor.IsOneStretch()) {
+          held[tensor.file].push_back({tensor.offset, tensor.offset + tensor.length});
+        }
+        for (const SourcePiece& piece : tensor.pieces) {
+          held[piece.file].push_back({piece.offset, piece.offset + piece.length * piece.count});
+        }
+      }
+    }
+    std::set<std::string> mapped;
+    for (size_t i = first_file_; i < source_.files.size(); ++i) {
+      const std::string name = source_.paths[i].substr(directory_.size() + 1);
+      SP_TRY(CheckFrame(name, DigestOutside(*source_.files[i], std::move(held[i]))));
+      mapped.insert(name);
+    }
+    for (const auto& [name, file] : manifest_.files) {
+      if (mapped.contains(name)) continue;
+      SP_ASSIGN(const std::string text, files_.ReadText(directory_ + "/" + name, file.bytes));
+      SP_TRY(CheckFrame(name, DigestOfText(text)));
+    }
+    return Ok();
+  }
+
+  Status CheckFrame(const std::string& name, const Digest& found) const {
+    const Digest& expected = manifest_.files.at(name).digest;
+    if (found == expected) return Ok();
+    return Wrong("what is no tensor's of file " + Quote(name),
+                 "the bytes of digest " + expected.Hex(), found.Hex());
+  }
+
+  /// Of the bytes of a file that are in none of the spans.
+  static Digest DigestOutside(const MappedFile& file, std::vector<ByteSpan> held) {
+    std::sort(held.begin(), held.end());
+    held.push_back({file.size(), file.size()});
+    const auto* data = reinterpret_cast<const char*>(file.data());
+    Digest digest;
+    uint64_t at = 0;
+    for (const ByteSpan& span : held) {
+      if (span.begin > at) digest += DigestOfFrame(at, {data + at, span.begin - at});
+      at = std::max(at, span.end);
+    }
+    return digest;
   }
 
   bool IsBelowAValue(const std::string& name) const {

@@ -164,14 +164,6 @@ void AddWithin(const sp_run& run, ByteSpan image, sp_summary& sum) {
   }
 }
 
-/// Of bytes that begin at `offset` of an image.
-Digest DigestAt(uint64_t offset, std::string_view bytes) {
-  sp_summary sum{};
-  const sp_run run{offset, bytes.size(), 1, 0, bytes.data(), 0};
-  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
-  return Digest(sum.digest);
-}
-
 void Append(const Digest& digest, std::vector<int64_t>& numbers) {
   numbers.push_back(static_cast<int64_t>(digest.lane0));
   numbers.push_back(static_cast<int64_t>(digest.lane1));
@@ -243,7 +235,14 @@ Result<Manifest> ReadManifest(FileSystem& files, const std::string& directory) {
   return ParseManifest(text, path);
 }
 
-Digest DigestOfText(std::string_view text) { return DigestAt(0, text); }
+Digest DigestOfFrame(uint64_t offset, std::string_view bytes) {
+  sp_summary sum{};
+  const sp_run run{offset, bytes.size(), 1, 0, bytes.data(), 0};
+  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+  return Digest(sum.digest);
+}
+
+Digest DigestOfText(std::string_view text) { return DigestOfFrame(0, text); }
 
 Digest DigestOfSlot(const Slot& slot, ByteSpan image, ByteSpan local) {
   sp_summary sum{};
@@ -252,7 +251,7 @@ Digest DigestOfSlot(const Slot& slot, ByteSpan image, ByteSpan local) {
 }
 
 void SaveDigests::AddFrame(const std::string& path, uint64_t offset, std::string_view bytes) {
-  files[path].digest += DigestAt(offset, bytes);
+  files[path].digest += DigestOfFrame(offset, bytes);
 }
 
 Result<SaveSums> SumOverRanks(const std::vector<Sealing>& sealings, const std::string& staging,

@@ -46,6 +46,9 @@ Result<Manifest> ReadManifest(FileSystem& files, const std::string& directory);
 
 Digest DigestOfText(std::string_view text);
 
+/// Of bytes that are no tensor's and begin at `offset` of their file: a part of ManifestFile's.
+Digest DigestOfFrame(uint64_t offset, std::string_view bytes);
+
 /// What the bytes `local` of a slot's shard, in its row-major order, hold of the bytes `image` of
 /// its global image, as a part of the digest of these. \source src/digest/SPECIFICATION.md
 Digest DigestOfSlot(const Slot& slot, ByteSpan image, ByteSpan local);
