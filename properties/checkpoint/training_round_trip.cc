@@ -14,12 +14,14 @@ namespace {
 constexpr const char* kParts[] = {"model", "optimizer"};
 
 /// FQN -> the options of its group.
-std::map<std::string, std::map<std::string, std::string>> OptionsOf(const OptimizerRecord& record) {
-  std::map<std::string, std::map<std::string, std::string>> options;
+using Options = std::map<std::string, std::map<std::string, std::string>>;
+
+/// Adds those that are not there yet. What only other ranks step has none here.
+void AddOptionsOf(const OptimizerRecord& record, Options& options) {
   for (const OptimizerGroup& group : record.groups) {
-    for (const std::string& name : group.parameters) options[name] = group.options;
+    if (group.options.empty()) continue;
+    for (const std::string& name : group.parameters) options.emplace(name, group.options);
   }
-  return options;
 }
 
 std::string ValueOr(const std::map<std::string, std::string>& map, const std::string& key) {
@@ -127,34 +129,49 @@ class RestoredCheck {
     }
   }
 
-  /// What is no tensor: of each rank against the same rank, or, on another mesh, against rank 0.
+  /// What is no tensor: of each rank against the same rank, or, on another mesh, against the first
+  /// rank that has it.
   void CheckRanks(const std::string& saved, const std::string& restored) {
     FindingsByRank findings(to_, restored);
+    const Against against{Against::What::kStage, from_.phase, saved};
+    const bool same = &from_ == &to_;
+    const Options of_all = OptionsAt(saved);
     for (const RankEvidence& rank : to_.ranks) {
-      const bool same = &from_ == &to_;
       const StageRecord* expected = from_.ranks[same ? rank.rank : 0].Stage(saved);
       const StageRecord* seen = rank.Stage(restored);
       if (expected == nullptr || seen == nullptr) continue;
       if (expected->optimizer && seen->optimizer) {
-        CheckOptimizer(*expected->optimizer, *seen->optimizer,
-                       {Against::What::kStage, from_.phase, saved}, same, rank.rank, findings);
+        Options own;
+        if (same) AddOptionsOf(*expected->optimizer, own);
+        CheckOptions(same ? own : of_all, *seen->optimizer, against, rank.rank, findings);
+        if (same) {
+          CompareMaps(expected->optimizer->values, seen->optimizer->values, against, "", "value",
+                      rank.rank, findings, judgement_);
+        }
       }
       if (same) CheckRng(*expected, *seen, rank, findings);
     }
     findings.Report(judgement_);
   }
 
-  void CheckOptimizer(const OptimizerRecord& saved, const OptimizerRecord& restored,
-                      const Against& against, bool same, int64_t rank, FindingsByRank& findings) {
-    const auto before = OptionsOf(saved);
-    const auto after = OptionsOf(restored);
+  Options OptionsAt(const std::string& saved) {
+    Options options;
+    for (const RankEvidence& rank : from_.ranks) {
+      const StageRecord* record = rank.Stage(saved);
+      if (record != nullptr && record->optimizer) AddOptionsOf(*record->optimizer, options);
+    }
+    return options;
+  }
+
+  void CheckOptions(const Options& before, const OptimizerRecord& restored, const Against& against,
+                    int64_t rank, FindingsByRank& findings) {
+    Options after;
+    AddOptionsOf(restored, after);
     for (const auto& [name, options] : before) {
       const auto found = after.find(name);
       if (found == after.end()) continue;  // training.optimizer_live says so
       CompareMaps(options, found->second, against, name, "option", rank, findings, judgement_);
     }
-    if (!same) return;
-    CompareMaps(saved.values, restored.values, against, "", "value", rank, findings, judgement_);
   }
 
   /// Of a job that neither keeps the state nor draws anything by it, the state means nothing.

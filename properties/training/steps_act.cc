@@ -69,17 +69,21 @@ std::vector<Step> StepsOf(const RankEvidence& rank) {
   return steps;
 }
 
-/// Whether some group of the optimizer was told a rate that is not 0, or nobody knows.
+/// Whether some group of the optimizer was told a rate that is not 0, or nobody knows. What only
+/// other ranks step has no options here.
 bool HasRate(const StageRecord* optimizer) {
   if (optimizer == nullptr || !optimizer->optimizer) return true;
   const auto& groups = optimizer->optimizer->groups;
-  return groups.empty() || std::any_of(groups.begin(), groups.end(), [](const auto& group) {
-           const auto lr = group.options.find("lr");
-           if (lr == group.options.end()) return true;
-           char* end = nullptr;
-           const double rate = std::strtod(lr->second.c_str(), &end);
-           return end == lr->second.c_str() || rate != 0;
-         });
+  const auto is_known = [](const auto& group) { return !group.options.empty(); };
+  if (std::none_of(groups.begin(), groups.end(), is_known)) return true;
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    if (!is_known(group)) return false;
+    const auto lr = group.options.find("lr");
+    if (lr == group.options.end()) return true;
+    char* end = nullptr;
+    const double rate = std::strtod(lr->second.c_str(), &end);
+    return end == lr->second.c_str() || rate != 0;
+  });
 }
 
 /// Something that did not change and had to, on all ranks that say so.

@@ -12,7 +12,8 @@ from ._layout import Placement, Run
 @dataclasses.dataclass(frozen=True)
 class Stretch:
     """Elements [begin, end) of the parameter as this rank has it, flattened. group: the ranks over
-    which it is cut; owners: those of them that have a part of it."""
+    which it is cut; owners: those of them that have a part of it; empty if that is not known: then
+    all of them say what they have."""
 
     begin: int
     end: int
@@ -38,14 +39,15 @@ def held(stretch: Stretch, own: Holding, key: str, value, said) -> Holding:
     """An optimizer's state of a stretch of `own`: cut as the stretch is if it has as many elements,
     else the same on all ranks that have one. said: the Statement of the job's groups."""
     local = value.detach()
-    groups = said.of_stretch(own.groups, stretch.group, stretch.owners)
+    groups = said.of_stretch(own.groups, stretch.group, stretch.owners or stretch.group)
     common = dict(
         name=f"{own.name}.{key}", kind="optimizer", dtype=value.dtype, owner=value,
         unique=own.unique,
     )  # fmt: skip
     if value.dim() == 0 or value.numel() != stretch.end - stretch.begin:
         shape = tuple(value.shape)
-        alike = groups and Groups((said.rank,), groups.members)
+        members = groups.members if groups and stretch.owners else (said.rank,)
+        alike = groups and Groups((said.rank,), members)
         return Holding(
             **common, shape=shape, local=local, runs=_layout.local_runs(shape), groups=alike
         )

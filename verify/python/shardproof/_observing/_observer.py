@@ -247,7 +247,7 @@ class Observer:
         groups, strangers = [], []
         for number, (of, group, held_by_it) in enumerate(_optimizer.groups_by_optimizer(optimizer)):
             options = self._options_of(group)
-            if of:
+            if of and options:  # those that only other ranks step have none
                 options["<optimizer>"] = of
             names = []
             for index, parameter in enumerate(held_by_it):
