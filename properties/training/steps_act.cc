@@ -407,14 +407,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     CheckFrozen(evidence, *phase, judgement);
     // training.steps_by_formula says what a step of the reference makes.
     if (!IsReference(evidence)) CheckPhase(evidence, *phase, judgement);
-    const bool stepped =
-        std::any_of(phase->ranks.begin(), phase->ranks.end(), [](const RankEvidence& rank) {
-          return std::any_of(rank.stages.begin(), rank.stages.end(),
-                             [](const StageRecord& each) { return each.name == Stage::kStepped; });
-        });
-    if (!stepped) {
-      judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name()));
-    }
+    (void)StepsToJudge(*phase, judgement);
   }
   judgement.Skipped(IsReference(evidence) ? "the model has no frozen parameter"
                                           : "the model has no parameter");

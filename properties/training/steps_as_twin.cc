@@ -29,6 +29,7 @@ void Report(const PhaseEvidence& phase, const TwinStep& step, const TwinStepDevi
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* phase = PhaseToJudge(evidence, Phase::kTrain, judgement);
   if (phase == nullptr) return;
+  if (!StepsToJudge(*phase, judgement)) return;
   const OracleRecord& oracle = evidence.oracle;
   if (!oracle.why_no_twin_steps.empty()) {
     judgement.Inconclusive("the plain twin took no step: " + oracle.why_no_twin_steps);
@@ -70,7 +71,10 @@ const PropertyRegistration kRegistration{{
     .tolerance =
         "u is half an ulp of 1 in the narrowest dtype of a step. Gradients: 16 times the most that "
         "rounding changes in the tensor (the twin in the subject's dtypes against F64), and "
-        "(ranks x batches + 3) u sum|g| for their reduction; what exceeds it, as at a kink, twice "
+        "(ranks x batches + 3) u sum|g| for their reduction; in narrower dtypes than F32 also the "
+        "norm of all differences in a tensor of 16 and more elements, 8 times that of what "
+        "rounding changes, and the factors of whole ranks, twice 16 times what rounding changes "
+        "in them; what exceeds it, as at a kink, twice "
         "the most that 8 random shifts of the weights by an ulp move it. Norms: twice the norm of "
         "the former, and 2e-6 of the norm. What the optimizer makes of the observed gradients: 8 u "
         "(|before| + "

@@ -123,6 +123,17 @@ TEST(StepsAsTwinTest, NamesWhatTheTwinDoesOtherwiseAndTheFirstStepFirst) {
   EXPECT_TRUE(found[1].is_consequence);
 }
 
+TEST(StepsAsTwinTest, IsInconclusiveWhereNoRankCameToAStep) {
+  TrainingEvidence job;
+  for (RankEvidence& rank : job.Phase("train").ranks) {
+    std::erase_if(rank.stages,
+                  [](const StageRecord& each) { return each.name == Stage::kStepped; });
+  }
+  const PropertyResult result = JudgeOne(job.evidence, "training.steps_as_twin");
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("no rank of phase train reached `stepped`"));
+}
+
 TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
   TrainingEvidence lost;
   for (RankEvidence& rank : lost.Phase("train_resume").ranks) {

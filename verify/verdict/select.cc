@@ -117,6 +117,16 @@ bool StageToJudge(const PhaseEvidence& phase, const StageKey& stage, Judgement& 
   return false;
 }
 
+bool StepsToJudge(const PhaseEvidence& phase, Judgement& judgement) {
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& each : rank.stages) {
+      if (each.name == Stage::kStepped) return true;
+    }
+  }
+  judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase.name()));
+  return false;
+}
+
 std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement) {
   std::vector<std::string> stages;
   for (const Stage stage : {Stage::kReady, Stage::kRestored}) {

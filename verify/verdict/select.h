@@ -39,6 +39,9 @@ bool StageReached(const PhaseEvidence& phase, const StageKey& stage, Judgement& 
 /// The same, and inconclusive too if no rank reached it.
 bool StageToJudge(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement);
 
+/// Whether any rank showed a step; inconclusive if none did.
+bool StepsToJudge(const PhaseEvidence& phase, Judgement& judgement);
+
 /// The stages of `ready` and `restored` that the phase has. A phase that has neither is
 /// inconclusive, as is a `values` or `plain` phase without `ready`. (Whether `restored` should be
 /// there is for the checkpoint properties to say.)

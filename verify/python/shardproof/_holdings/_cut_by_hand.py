@@ -1,5 +1,5 @@
-"""Which elements of parameters a rank's parts are, by their values: pieces (Holding, first element of
-it, how many, where they begin in the part)."""
+"""Which elements of parameters a rank's parts are, by their values: pieces (Holding, first element
+of it, how many, where they begin in the part)."""
 
 import dataclasses
 
