@@ -200,7 +200,7 @@ if(SHARDPROOF_TESTS)
   shardproof_interface(NAME benches FOLDERS verify/bench
     DEPENDS digest comm optim load pipeline CLI11::CLI11)
   shardproof_interface(NAME selftests FOLDERS verify/selftest
-    DEPENDS comm load pipeline case process bug fault faults decorators rank launch engine
+    DEPENDS comm load pipeline case oracle process bug fault faults decorators rank launch engine
       campaign)
   shardproof_interface(NAME fuzzing FOLDERS verify/fuzz
     DEPENDS core pickle format oracle formats audit)

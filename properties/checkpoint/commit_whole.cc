@@ -16,14 +16,30 @@ constexpr size_t kDamageMax = 3;  // lines in one finding
 /// As the reference names the directory of a step.
 std::string NameOf(int64_t step) { return fmt::format("step-{:08}", step); }
 
+/// Steps whose save has lost a file, as the job was shown it: it counts for none that is kept.
+std::set<int64_t> StepsThatLack(const PhaseEvidence& phase) {
+  std::set<int64_t> steps;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const FaultRecord& record : rank.faults) {
+      if (record.step && record.absent && !record.harmless) steps.insert(*record.step);
+    }
+  }
+  return steps;
+}
+
 class RootCheck {
  public:
   RootCheck(const Case& test_case, const PhaseEvidence& phase, const SavedRoot& root,
             Judgement& judgement)
       : phase_(phase), root_(root), judgement_(judgement), saved_(test_case.SavedSteps()) {
-    const auto keep = static_cast<size_t>(test_case.training.keep);
-    const size_t first = saved_.size() > keep ? saved_.size() - keep : 0;
-    for (size_t i = first; i < saved_.size(); ++i) expected_.insert(NameOf(saved_[i]));
+    const std::set<int64_t> lacking = StepsThatLack(phase);
+    for (auto step = saved_.rbegin(); step != saved_.rend(); ++step) {
+      if (lacking.contains(*step) && step != saved_.rbegin()) {
+        lacking_.insert(NameOf(*step));
+      } else if (static_cast<int64_t>(expected_.size()) < test_case.training.keep) {
+        expected_.insert(NameOf(*step));
+      }
+    }
   }
 
   void Run() {
@@ -58,6 +74,7 @@ class RootCheck {
   void CheckNames() {
     std::set<std::string> names(root_.names.begin(), root_.names.end());
     names.erase("latest");
+    for (const std::string& name : lacking_) names.erase(name);
     for (const std::string& name : expected_) {
       judgement_.Compared();
       if (names.erase(name) == 0) {
@@ -99,11 +116,12 @@ class RootCheck {
   Judgement& judgement_;
   const std::vector<int64_t> saved_;
   std::set<std::string> expected_;
+  std::set<std::string> lacking_;  ///< these may be there, too
 };
 
 /// Below the directory that a training job of the reference saves in are the newest saves that
-/// the Case asks to keep, and nothing else but the file `latest`, which names the newest; each
-/// is sound, and every tensor, value and file of it has the digest that its own manifest says.
+/// the Case asks to keep, and nothing else but the file `latest`, which names the newest; a save
+/// that has lost a file since counts for none of them. Each is sound, and every tensor, value and file of it has the digest that its own manifest says.
 /// Read by the verifier's own audit.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
@@ -130,7 +148,8 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "the CK-notracker and CK-commitearly families",
     .killed_by = {"checkpoint.latest_not_moved", "checkpoint.latest_not_synced",
-                  "checkpoint.oldest_kept", "checkpoint.manifest_of_rank0"},
+                  "checkpoint.oldest_kept", "checkpoint.manifest_of_rank0",
+                  "checkpoint.lacking_counts_as_kept", "checkpoint.archives_without_crc"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

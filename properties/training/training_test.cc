@@ -321,6 +321,89 @@ TEST(CommitWholeTest, NamesWhatIsNotAsItWasToBe) {
   EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kInconclusive);
 }
 
+TEST(CommitWholeTest, WhatHasLostAFileIsNotAmongThoseThatAreKept) {
+  const auto kind = [&](const std::vector<int64_t>& there, std::optional<int64_t> lacks) {
+    RootEvidence e;
+    e.evidence.test_case.training.save_every = 1;
+    e.Root() = {.latest = "step-00000003\n", .names = {"latest"}, .steps = {}};
+    for (const int64_t step : there) {
+      e.Root().names.push_back("step-0000000" + std::to_string(step));
+      e.Root().steps.push_back({.name = e.Root().names.back(), .sealed = true, .tensors = 7});
+    }
+    for (RankEvidence& rank : e.Phase("train").ranks) {
+      for (StageRecord& stage : rank.stages) stage.step += stage.name == "saved" ? 1 : 0;
+      if (lacks) rank.faults.push_back({.step = lacks, .absent = true});
+    }
+    const PropertyResult result = JudgeOne(e.evidence, "checkpoint.commit_whole");
+    return result.judgement.findings().empty() ? "" : result.judgement.findings()[0].kind;
+  };
+  EXPECT_EQ(kind({2, 3}, std::nullopt), "");
+  EXPECT_EQ(kind({1, 2, 3}, std::nullopt), "leftover");
+  EXPECT_EQ(kind({1, 2, 3}, 2), "");
+  EXPECT_EQ(kind({1, 3}, 2), "");
+  EXPECT_EQ(kind({2, 3}, 2), "absent");
+  EXPECT_EQ(kind({2, 3}, 3), "");  // it was lost where it was restored
+  EXPECT_EQ(kind({1, 2, 3}, 1), "");
+}
+
+/// What is found where steps 1 to 3 are saved, `damage` struck, and `restored` is restored.
+std::string KindOfRestore(const std::vector<FaultRecord>& damage, std::optional<int64_t> restored,
+                          const std::string& error = "") {
+  RootEvidence e;
+  e.evidence.test_case.training.save_every = 1;
+  e.evidence.test_case.faults = {{"file/damage-save", "cut:1"}};
+  e.Root().steps.clear();
+  for (const char* name : {"step-00000001", "step-00000002", "step-00000003"}) {
+    e.Root().steps.push_back({.name = name, .sealed = true, .tensors = 7});
+  }
+  for (RankEvidence& rank : e.Phase("train").ranks) {
+    rank.faults = damage;
+    for (FaultRecord& record : rank.faults) {
+      record.id = "file/damage-save";
+      record.where = record.file + std::to_string(record.step.value_or(0));
+    }
+    if (!error.empty()) rank.errors = {{"bad-input", "restored", error}};
+    for (StageRecord& stage : rank.stages) {
+      if (stage.name == "restored") stage.step = restored.value_or(0);
+    }
+    if (restored) continue;
+    std::erase_if(rank.stages, [](const StageRecord& stage) { return stage.name == "restored"; });
+  }
+  const PropertyResult result = JudgeOne(e.evidence, "fault.damage_recovered");
+  EXPECT_GT(result.judgement.comparisons(), 0u);
+  return result.judgement.findings().empty() ? "" : result.judgement.findings()[0].kind;
+}
+
+TEST(DamageRecoveredTest, TheNewestIsRestoredThatIsWholeAndThatLatestAllows) {
+  const FaultRecord newest{.file = "d/f", .step = 3}, second{.file = "g", .step = 2};
+  EXPECT_EQ(KindOfRestore({newest}, 3), "restored");
+  EXPECT_EQ(KindOfRestore({newest}, 2), "");
+  EXPECT_EQ(KindOfRestore({newest}, 1), "not-newest");
+  EXPECT_EQ(KindOfRestore({newest}, std::nullopt, "f: wrong"), "not-recovered");
+  EXPECT_EQ(KindOfRestore({newest, second}, 1), "");
+  EXPECT_EQ(KindOfRestore({newest, second}, 2), "restored");
+  const FaultRecord harmless{.file = "f", .step = 3, .harmless = true};
+  EXPECT_EQ(KindOfRestore({harmless}, 3), "");
+  EXPECT_EQ(KindOfRestore({harmless}, 2), "");
+  EXPECT_EQ(KindOfRestore({harmless}, 1), "not-newest");
+  const FaultRecord to_second{.file = "latest", .step = 2}, to_none{.file = "latest"};
+  EXPECT_EQ(KindOfRestore({to_second}, 3), "not-newest");
+  EXPECT_EQ(KindOfRestore({to_second}, 2), "");
+  EXPECT_EQ(KindOfRestore({to_second, second}, 2), "restored");
+  EXPECT_EQ(KindOfRestore({to_second, second}, 1), "");
+  EXPECT_EQ(KindOfRestore({to_none}, 3), "");
+  EXPECT_EQ(KindOfRestore({to_none}, 2), "not-newest");
+}
+
+TEST(DamageRecoveredTest, WhereAllAreDamagedEachFileIsNamed) {
+  const std::vector<FaultRecord> all = {
+      {.file = "d/f", .step = 3}, {.file = "g", .step = 2}, {.file = "h", .step = 1}};
+  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/d/f: wrong; 2/g: wrong; 1/h: wrong"), "");
+  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/d/f: wrong; 1/h: wrong"), "not-named");
+  EXPECT_EQ(KindOfRestore(all, std::nullopt), "not-named");
+  EXPECT_EQ(KindOfRestore(all, 1), "restored");
+}
+
 TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   const std::string id = "fault.damage_recovered";
   const auto damaged = [](TrainingEvidence& e) {
@@ -337,7 +420,9 @@ TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   damaged(restored);
   EXPECT_EQ(OnlyFinding(restored.evidence, id).kind, "restored");
 
-  TrainingEvidence older;
+  RootEvidence older;
+  older.evidence.test_case.training.save_every = 1;
+  older.Root().steps.push_back({.name = "step-00000001", .sealed = true, .tensors = 7});
   damaged(older);
   for (RankEvidence& rank : older.Phase("train").ranks) {
     for (StageRecord& stage : rank.stages) stage.step -= stage.name == "restored" ? 1 : 0;

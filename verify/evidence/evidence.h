@@ -205,6 +205,10 @@ struct FaultRecord {
   std::optional<uint64_t> byte = {};      ///< whose lowest bit that was, from the file's begin
   std::vector<std::string> tensors = {};  ///< that are changed: several if they are tied
   std::vector<int64_t> rows = {};         ///< of the tensor that changed places
+  /// Of a training job, whose save is damaged; of `latest`, which it names, if that is there.
+  std::optional<int64_t> step = {};
+  bool absent = false;    ///< whether the file is not there
+  bool harmless = false;  ///< whether what is damaged says the same, or a restore may do without it
 };
 
 struct ErrorRecord {

@@ -389,6 +389,9 @@ std::string FaultLine(const FaultRecord& r) {
   if (r.byte) line.Add("byte", *r.byte);
   if (!r.tensors.empty()) line.Add("tensors", r.tensors);
   if (!r.rows.empty()) line.Add("rows", r.rows);
+  if (r.step) line.Add("step", *r.step);
+  if (r.absent) line.Add("absent", true);
+  if (r.harmless) line.Add("harmless", true);
   return line.End('}').text();
 }
 
@@ -404,6 +407,9 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
   fields.Optional("byte", r.byte);
   fields.Optional("tensors", r.tensors);
   fields.Optional("rows", r.rows, 0, kRecordedSizeMax);
+  fields.Optional("step", r.step);
+  fields.Optional("absent", r.absent);
+  fields.Optional("harmless", r.harmless);
   return r;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -140,6 +141,14 @@ constexpr Edit kEdits[] = {
      true},
 };
 
+/// Whether it is from an adapter's folder, which lies anywhere.
+bool IsOfAdapter(const oracle::TensorLocation& tensor) { return tensor.file.starts_with('/'); }
+
+/// Whether a file has it under this name: the adapter's copies of base layers go by others.
+bool IsNamedSo(const oracle::TensorLocation& tensor) {
+  return !IsOfAdapter(tensor) || tensor.name.starts_with("base_model.model.");
+}
+
 /// What WHERE means in a source.
 struct Target {
   const Edit* edit = nullptr;
@@ -147,7 +156,15 @@ struct Target {
   oracle::TensorLocation tensor;
   std::string other;  ///< a file that does not hold it, if the edit needs one
 
-  std::string File() const { return edit->of_index ? oracle::kModelIndexName : tensor.file; }
+  /// Its name in the source, or in the adapter that goes with it.
+  std::string File() const {
+    return edit->of_index        ? oracle::kModelIndexName
+           : IsOfAdapter(tensor) ? std::filesystem::path(tensor.file).filename().string()
+                                 : tensor.file;
+  }
+  std::string Path(const std::string& source) const {
+    return IsOfAdapter(tensor) ? tensor.file : source + "/" + File();
+  }
   std::string InWords() const {
     return File() + " " + fmt::format(fmt::runtime(edit->in_words), "tensor '" + tensor.name + "'");
   }
@@ -172,8 +189,8 @@ Result<Target> TargetOf(const std::vector<oracle::TensorLocation>& source,
   std::vector<oracle::TensorLocation> with_bytes;
   std::set<std::string> files;
   for (const oracle::TensorLocation& tensor : source) {
-    files.insert(tensor.file);
-    if (tensor.byte_length > 0) with_bytes.push_back(tensor);
+    if (!IsOfAdapter(tensor)) files.insert(tensor.file);
+    if (tensor.byte_length > 0 && IsNamedSo(tensor)) with_bytes.push_back(tensor);
   }
   if (with_bytes.empty()) return BadInput("the checkpoint has no tensor with a byte");
   Target target{parsed.edit, parsed.n, with_bytes[parsed.n % with_bytes.size()], ""};
@@ -182,18 +199,19 @@ Result<Target> TargetOf(const std::vector<oracle::TensorLocation>& source,
   }
   if (!parsed.edit->of_index) return target;
   files.erase(target.tensor.file);
+  if (IsOfAdapter(target.tensor)) return BadInput("an adapter has no index");
   if (target.tensor.file == "model.safetensors") return BadInput("the checkpoint has no index");
   target.other = files.empty() ? kAbsent : *files.begin();
   return target;
 }
 
 std::shared_ptr<FileSystem> Damage(const FaultSite& site, const Target& target) {
-  const std::string path = site.source_directory + "/" + target.File();
+  const std::string path = target.Path(site.source_directory);
   return ShowOther(
       site.world.files,
       [path, target, log = site.log](const std::string& read,
                                      std::string_view bytes) -> std::optional<std::string> {
-        if (read != path) return std::nullopt;
+        if (read != path && std::filesystem::absolute(read) != path) return std::nullopt;
         log({.detail = target.InWords(), .file = target.File(), .tensors = {target.tensor.name}});
         return target.edit->make(std::string(bytes), target.tensor, target.n, target.other);
       });
@@ -201,7 +219,9 @@ std::shared_ptr<FileSystem> Damage(const FaultSite& site, const Target& target) 
 
 const FaultRegistration kRegistration{{
     .id = "file/damage",
-    .what = "a file of the checkpoint that is loaded is damaged so that no reader may take it",
+    .what =
+        "a file of the checkpoint that is loaded, or of the adapter that goes with it, is damaged "
+        "so that no reader may take it",
     .where = "EDIT:N: what is done (cut, tail, length, dtype, shape, offset, number, twice, "
              "gone; in an index other-file, absent-file), and to the N-th tensor that has bytes, "
              "or its file, in the order of their names, wrapping around: offset:3",

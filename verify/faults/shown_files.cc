@@ -28,7 +28,7 @@ class ShownFiles : public FilesDecorator {
     SP_ASSIGN(auto mapping, inner_->Map(path));
     auto other = shown_(path, {reinterpret_cast<const char*>(mapping->data()), mapping->size()});
     if (!other) return mapping;
-    return std::shared_ptr<const MappedFile>(std::make_shared<Text>(*std::move(other)));
+    return MapText(*std::move(other));
   }
 
   Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
@@ -41,6 +41,10 @@ class ShownFiles : public FilesDecorator {
 };
 
 }  // namespace
+
+std::shared_ptr<const MappedFile> MapText(std::string text) {
+  return std::make_shared<Text>(std::move(text));
+}
 
 std::shared_ptr<FileSystem> ShowOther(std::shared_ptr<FileSystem> inner, ShownText shown) {
   return std::make_shared<ShownFiles>(std::move(inner), std::move(shown));

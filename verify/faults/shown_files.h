@@ -15,6 +15,9 @@ namespace shardproof {
 using ShownText =
     std::function<std::optional<std::string>(const std::string& path, std::string_view bytes)>;
 
+/// A file that holds the text.
+std::shared_ptr<const MappedFile> MapText(std::string text);
+
 /// What is on disk stays as it is.
 std::shared_ptr<FileSystem> ShowOther(std::shared_ptr<FileSystem> inner, ShownText shown);
 

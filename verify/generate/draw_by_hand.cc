@@ -95,12 +95,11 @@ void DrawSaveEvery(Case& made, const GenerateOptions&) {
   }
 }
 
-/// What stays, and seldom that the newest save is damaged where it is read.
+/// What stays, and often that of several saves some are damaged, but not all.
 void DrawKeep(Case& made, const GenerateOptions&) {
   if (Chance(40)) made.training.keep = Between(1, 3);
-  const bool has_older = made.SavedSteps().size() > 1 && made.training.keep > 1;
-  if (!has_older || made.device != "cpu" || !Chance(70)) return;
-  made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
+  const int64_t kept = std::min(static_cast<int64_t>(made.SavedSteps().size()), made.training.keep);
+  if (kept > 1 && made.device == "cpu" && Chance(70)) AddDamageOfSaves(made, kept);
 }
 
 /// Whole parameters travel from every rank to all, in each step. Replicas are what it is for.

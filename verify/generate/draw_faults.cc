@@ -74,6 +74,13 @@ bool SavesBytes(const Case& made) {
       });
 }
 
+/// One file of a save, `back` saves before the last.
+FaultCase DamageOfSave(int64_t back) {
+  const std::string edit = OneOf<std::string>({"gone", "cut", "tail", "flip", "flip"});
+  const std::string where = fmt::format("{}:{}", edit, Between(0, 999999));
+  return {"file/damage-save", back == 0 ? where : fmt::format("{}@{}", where, back)};
+}
+
 FaultCase FaultThatStrikes(const Case& made, const Choices& choices) {
   const int64_t ranks = made.WorldSize();
   if (made.transport != "sim" && Chance(40)) {
@@ -84,6 +91,7 @@ FaultCase FaultThatStrikes(const Case& made, const Choices& choices) {
   const std::string rank = std::to_string(Between(0, ranks - 1));
   const Stage early = EarlyStage();
   if (SavesBytes(made) && Chance(8)) return {"file/rot", std::to_string(Between(0, 9999))};
+  if (Chance(16)) return DamageOfSave(0);
   return AtCertain(OneOf(choices.ThatStrike(false)), At(rank, early), "0:0");
 }
 
@@ -135,6 +143,36 @@ std::vector<FaultCase> BothStrike(Case& made) {
 }
 
 }  // namespace
+
+void AddDamageOfSaves(Case& made, int64_t kept) {
+  const auto latest = [](const char* edit) -> FaultCase {
+    return {"file/damage-save", fmt::format("latest-{}:{}", edit, Between(0, 9999))};
+  };
+  const FaultCase newest = DamageOfSave(0);
+  switch (Between(0, kept > 2 ? 6 : 4)) {
+    case 0:
+      made.faults = {{"file/rot", std::to_string(Between(0, 9999))}};
+      return;
+    case 1:
+      made.faults = {latest(OneOf<const char*>({"gone", "cut", "flip"}))};
+      return;
+    case 2:
+      made.faults = {latest("older")};
+      return;
+    case 3:  // and is looked at where it is told which saves are to stay
+      made.faults = {{"file/damage-save", fmt::format("gone:{}@1", Between(0, 9999))}};
+      return;
+    case 4:
+      made.faults = {newest};
+      return;
+    case 5:
+      made.faults = {newest, DamageOfSave(1)};
+      return;
+    default:
+      made.faults = {{"file/damage-save", "latest-older:0"}, DamageOfSave(1)};
+      return;
+  }
+}
 
 void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
   const int64_t ranks = made.WorldSize();

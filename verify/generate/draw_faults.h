@@ -14,6 +14,10 @@ namespace shardproof::draw {
 /// \param made  has its model, meshes, transport and steps
 void AddFaults(Case& made, const std::vector<DrawnFault>& faults);
 
+/// Damage of saves where they are read, of which one at least is left whole: the job recovers.
+/// \param kept  saves that stay on disk, more than one; the faults of `made` are replaced
+void AddDamageOfSaves(Case& made, int64_t kept);
+
 /// A damaged source, which must be refused; nothing if it may hold no byte. Likewise.
 void AddDamage(Case& made);
 

@@ -140,6 +140,10 @@ void AddModel(std::vector<Feature>& features) {
                       }});
 }
 
+bool IsOfSave(const FaultCase& fault) {
+  return fault.id == "file/rot" || fault.id == "file/damage-save";
+}
+
 void AddJob(std::vector<Feature>& features) {
   const auto add = [&](std::string name, std::function<bool(const Case&)> has) {
     features.push_back({std::move(name), std::move(has)});
@@ -152,8 +156,13 @@ void AddJob(std::vector<Feature>& features) {
   add("trained, saved more than once", [](const Case& c) { return c.SavedSteps().size() > 1; });
   add("trained, old saves removed",
       [](const Case& c) { return static_cast<int64_t>(c.SavedSteps().size()) > c.training.keep; });
-  add("trained, the newest save damaged", [](const Case& c) {
-    return c.steps > 0 && !c.faults.empty() && c.faults[0].id == "file/rot";
+  add("trained, a save damaged",
+      [](const Case& c) { return c.steps > 0 && !c.faults.empty() && IsOfSave(c.faults[0]); });
+  add("trained, two saves damaged, or latest and a save", [](const Case& c) {
+    return c.faults.size() > 1 && IsOfSave(c.faults[0]) && IsOfSave(c.faults[1]);
+  });
+  add("a damaged save and none that is older", [](const Case& c) {
+    return c.SavedSteps().size() < 2 && !c.faults.empty() && IsOfSave(c.faults[0]);
   });
   add("trained, unfrozen before the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after < c.steps / 2;
@@ -181,8 +190,9 @@ void AddJob(std::vector<Feature>& features) {
   });
   add("trained and resumed on another mesh",
       [](const Case& c) { return c.steps > 0 && !c.resume_mesh.empty(); });
-  add("a damaged source",
-      [](const Case& c) { return !c.faults.empty() && c.faults[0].id.starts_with("file/damage"); });
+  add("a damaged source", [](const Case& c) {
+    return !c.faults.empty() && c.faults[0].id.starts_with("file/damage") && !IsOfSave(c.faults[0]);
+  });
   add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
   add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });
   add("resumed on another number of ranks", [](const Case& c) {

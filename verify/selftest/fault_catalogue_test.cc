@@ -14,6 +14,7 @@
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
 #include "verify/launch/subject.h"
+#include "verify/oracle/safetensors_writer.h"
 #include "verify/process/scratch_directory.h"
 
 namespace shardproof {
@@ -199,6 +200,38 @@ Case FromConfig() {
   return test_case;
 }
 
+/// The same with an adapter's folder, which alone holds tensors.
+Case WithAdapter() {
+  Case test_case = FromConfig();
+  test_case.model.adapter = test_case.model.checkpoint + "/adapter";
+  std::filesystem::create_directory(test_case.model.adapter);
+  std::ofstream(test_case.model.adapter + "/adapter_config.json") << R"({"peft_type": "LORA",
+      "r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "o_proj"], "bias": "none"})";
+  std::vector<oracle::PlannedTensor> tensors;
+  for (const std::string module : {"q_proj", "o_proj"}) {
+    const std::string prefix = "base_model.model.model.layers.0.self_attn." + module;
+    tensors.push_back(
+        oracle::PlannedBytes(prefix + ".lora_A.weight", "F32", {2, 8}, std::string(64, '\x3e')));
+    tensors.push_back(
+        oracle::PlannedBytes(prefix + ".lora_B.weight", "F32", {8, 2}, std::string(64, '\x3d')));
+  }
+  EXPECT_TRUE(
+      oracle::WriteSafetensors(test_case.model.adapter + "/adapter_model.safetensors", tensors)
+          .ok());
+  return test_case;
+}
+
+TEST(Damage, OfAnAdapterIsRefused) {
+  const Case test_case = WithAdapter();
+  for (const std::string edit :
+       {"cut", "tail", "length", "dtype", "shape", "offset", "number", "twice", "gone"}) {
+    for (const int n : {0, 1, 42, 1003}) {
+      const std::string where = fmt::format("{}:{}", edit, n);
+      EXPECT_EQ(Try(test_case, "file/damage", where), Outcome::kAsStated) << where;
+    }
+  }
+}
+
 /// The case that a fault can strike.
 Case CaseFor(const Fault& fault, const std::string& where) {
   const Case usual = Loading("sim");
@@ -235,6 +268,37 @@ TEST(Damage, OfASaveIsRecoveredOrRefused) {
     for (int64_t byte = 0; byte < 1200; byte += 61) {
       const std::string where = std::to_string(byte);
       EXPECT_EQ(Try(test_case, "file/rot", where), Outcome::kAsStated) << where;
+    }
+  }
+}
+
+/// Every file of a save, of each format, and of older ones beside it.
+TEST(Damage, OfAFileOfASaveIsRecoveredOrRefused) {
+  Case several = Training("sim", "dcp");
+  several.steps = 4;
+  several.training.keep = 3;
+  Case adapted = WithAdapter();
+  adapted.steps = 2;
+  adapted.training.format = "safetensors";
+  for (const Case& test_case : {Loading("sim"), WithAdapter(), several, adapted,
+                                Training("sim", "safetensors"), TiedTraining("sim")}) {
+    for (const char* edit : {"gone", "cut", "tail", "flip"}) {
+      for (int64_t n = 0; n < 9; ++n) {
+        const std::string where = fmt::format("{}:{}", edit, n + 9 * 8 * 61 * n);
+        EXPECT_EQ(Try(test_case, "file/damage-save", where), Outcome::kAsStated) << where;
+      }
+    }
+  }
+  for (int64_t n = 0; n < 12; ++n) {
+    for (const char* edit : {"latest-gone", "latest-cut", "latest-flip", "latest-older"}) {
+      const std::string where = fmt::format("{}:{}", edit, n * 11);
+      EXPECT_EQ(Try(several, "file/damage-save", where), Outcome::kAsStated) << where;
+    }
+    const std::string newest = fmt::format("flip:{}", n * 1009);
+    for (const std::string older : {"gone:2@1", "cut:1@1", "tail:4@1", "flip:77@1"}) {
+      EXPECT_EQ(Try(several, {{"file/damage-save", newest}, {"file/damage-save", older}}),
+                Outcome::kAsStated)
+          << newest << " " << older;
     }
   }
 }
