@@ -147,6 +147,13 @@ def test_state_of_a_parameter_that_the_model_does_not_have_is_told():
     assert held.name == "<parameter 0, not of the model>.momentum_buffer"
 
 
+def test_state_of_what_an_optimizer_no_longer_steps_is_left_out():
+    model, before = nn.Linear(2, 2, bias=False), nn.Parameter(torch.ones(2, 2))
+    optimizer = torch.optim.Adagrad([before])  # has its state from the start
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    assert optimizer.state and optimizer_tensors(read(model), optimizer, 0) == []
+
+
 class Projector:
     """What an optimizer may keep in its state: an object with a tensor, and a way to others."""
 

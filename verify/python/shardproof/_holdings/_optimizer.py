@@ -170,6 +170,7 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
     copied = _copied(owners, order, optimizer, flat)
     number = 0
     every = optimizers_in(optimizer)
+    stepped = {id(p) for _, parameters in groups_in(optimizer) for p in parameters}
     for which, each in enumerate(every):
         if package := _package_of(each):
             yield from _of_stretches(package.stretches_of(each), owners)
@@ -189,6 +190,9 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
             if own is None and id(parameter) in copied:
                 own = copied[id(parameter)]
                 state = {"main_param": parameter.detach(), **state}
+            is_tensor = isinstance(parameter, torch.Tensor)
+            if own is None and not parts and is_tensor and id(parameter) not in stepped:
+                continue  # left over of one that was replaced, as by fully_shard
             name = own.name if own else f"<parameter {number}, not of the model>"
             if isinstance(parameter, str):  # what an optimizer keeps for all parameters
                 name = f"<{parameter}>"
