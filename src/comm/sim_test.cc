@@ -161,6 +161,22 @@ TEST(SimWorld, TellsInWhatCollectivesDiffer) {
               AllOf(HasSubstr("differ in order"),
                     HasSubstr("broadcast 0 from rank 0 of 4 U8 (w) on rank 0"),
                     HasSubstr("allreduce 0 MAX of 1 I64 (vote) on rank 1")));
+  EXPECT_THAT(Mismatch([](Communicator& at) -> Status {
+                SP_ASSIGN(const auto pending, at.Scatter(Bytes(4, 1), {}, 0, {"w"}));
+                SP_TRY(pending->Wait());
+                return Ok();
+              }),
+              HasSubstr("differ in order"));
+  const Outcome reductions =
+      RunWorld(2, 1, [](int64_t rank, Communicator& at, SimWorld&) -> Status {
+        if (rank == 0) {
+          SP_TRY(at.Max(1, "vote"));
+        } else {
+          SP_TRY(at.Sum({1}, "vote"));
+        }
+        return Ok();
+      });
+  EXPECT_THAT(reductions.failure, AllOf(HasSubstr("differ in order"), HasSubstr("SUM of 1")));
   EXPECT_THAT(Mismatch([](Communicator& at) { return BroadcastAndWait(at, Bytes(5, 1), 0, "w"); }),
               HasSubstr("differ in shape"));
   EXPECT_THAT(Mismatch([](Communicator& at) { return BroadcastAndWait(at, Bytes(4, 1), 1, "w"); }),

@@ -86,8 +86,10 @@ constexpr Edit kEdits[] = {
     {"length", "gives its header a wrong length",
      [](std::string bytes, const oracle::TensorLocation&, uint64_t n, const std::string&) {
        const Parts parts = PartsOf(bytes);
-       const uint64_t length = bytes.size() - 8 - parts.data.size();
-       return LengthText(n % 2 == 0 ? length + 1 : length - 1) + bytes.substr(8);
+       const uint64_t left = bytes.size() - 8, length = left - parts.data.size();
+       const uint64_t wrong[] = {length + 1,          length - 1, 0,         left + 1,
+                                 left + (1ULL << 26), UINT64_MAX, 1ULL << 63};
+       return LengthText(wrong[n % std::size(wrong)]) + bytes.substr(8);
      }},
     {"dtype", "gives {} a dtype of another width",
      [](std::string bytes, const oracle::TensorLocation& tensor, uint64_t, const std::string&) {
@@ -248,10 +250,12 @@ const FaultRegistration kRegistration{{
                          fmt::format(fmt::runtime(edit.in_words), "it"));
     },
     .on_any_device = true,
-    .tried_at = {"cut:0",        "cut:40",       "cut:100000",   "tail:0",  "tail:1",   "length:0",
-                 "length:1",     "dtype:0",      "dtype:1",      "shape:2", "offset:0", "offset:1",
-                 "number:0",     "number:9",     "number:18",    "twice:0", "gone:1",   "gone:2",
-                 "other-file:0", "other-file:1", "absent-file:2"},
+    .tried_at = {"cut:0",        "cut:40",   "cut:100000", "tail:0",       "tail:1",
+                 "length:0",     "length:1", "length:2",   "length:3",     "length:4",
+                 "length:5",     "length:6", "dtype:0",    "dtype:1",      "shape:2",
+                 "offset:0",     "offset:1", "number:0",   "number:9",     "number:18",
+                 "twice:0",      "gone:1",   "gone:2",     "other-file:0", "other-file:1",
+                 "absent-file:2"},
 }};
 
 }  // namespace
