@@ -157,8 +157,8 @@ shardproof_module(NAME decorators TORCH FOLDERS verify/decorators
   TEST_DEPENDS process)
 # One file a fault; each registers itself, so they are linked whole.
 shardproof_module(NAME faults TORCH OBJECT FOLDERS verify/faults
-  DEPENDS core text storage seam comm shard case oracle formats dcp_forms confine interpose fault
-    decorators nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core text storage stage seam comm shard case oracle formats dcp_forms confine interpose
+    fault decorators nlohmann_json::nlohmann_json fmt::fmt)
 # From a case to the launches that answer it.
 shardproof_module(NAME plan TORCH FOLDERS verify/plan DEPENDS case fault)
 # What one rank does in one launch, and what it records.

@@ -121,8 +121,8 @@ class RootCheck {
 
 /// Below the directory that a training job of the reference saves in are the newest saves that
 /// the Case asks to keep, and nothing else but the file `latest`, which names the newest; a save
-/// that has lost a file since counts for none of them. Each is sound, and every tensor, value and file of it has the digest that its own manifest says.
-/// Read by the verifier's own audit.
+/// that has lost a file since counts for none of them. Each is sound, and every tensor, value and
+/// file of it has the digest that its own manifest says. Read by the verifier's own audit.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("a subject lays out what it saves by itself");

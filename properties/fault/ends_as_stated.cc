@@ -289,6 +289,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Skipped("a damaged source must be refused: fault.damage_refused judges that");
       continue;
     }
+    if (struck.models.contains("recover") && !LastStepOf(phase, Stage::kRestored)) {
+      judgement.Skipped("a damaged save may have ended it: fault.damage_recovered judges that");
+      continue;
+    }
     const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
     if (!is_judged) {
       judgement.Skipped("no fault was injected that ends or delays a job");

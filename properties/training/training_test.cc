@@ -396,10 +396,12 @@ TEST(DamageRecoveredTest, TheNewestIsRestoredThatIsWholeAndThatLatestAllows) {
 }
 
 TEST(DamageRecoveredTest, WhereAllAreDamagedEachFileIsNamed) {
-  const std::vector<FaultRecord> all = {
-      {.file = "d/f", .step = 3}, {.file = "g", .step = 2}, {.file = "h", .step = 1}};
-  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/d/f: wrong; 2/g: wrong; 1/h: wrong"), "");
-  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/d/f: wrong; 1/h: wrong"), "not-named");
+  const std::vector<FaultRecord> all = {{.file = "d/.metadata", .step = 3},
+                                        {.file = "__0_0.distcp", .step = 2},
+                                        {.file = "values.json", .step = 1}};
+  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/.metadata: x; 2/__0_0.distcp: x; 1/values.json: x"),
+            "");
+  EXPECT_EQ(KindOfRestore(all, std::nullopt, "3/.metadata: x; 1/values.json: x"), "not-named");
   EXPECT_EQ(KindOfRestore(all, std::nullopt), "not-named");
   EXPECT_EQ(KindOfRestore(all, 1), "restored");
 }

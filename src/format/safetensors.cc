@@ -8,6 +8,7 @@
 
 #include "src/aten/dtype.h"
 #include "src/core/strict_json.h"
+#include "src/format/file_names.h"
 
 namespace shardproof {
 namespace {
@@ -240,7 +241,8 @@ Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
     return source;
   }
   if (files.Exists(directory + "/" + kIndexName)) return OpenIndexed(files, directory, kIndexName);
-  return BadInput(fmt::format("{}: has neither {} nor {}", directory, kSingleName, kIndexName));
+  return BadInput(fmt::format("{}: has neither {} nor {}, nor the {} of DCP", directory,
+                              kSingleName, kIndexName, kDcpMetadataName));
 }
 
 namespace {

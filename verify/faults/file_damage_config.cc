@@ -1,6 +1,9 @@
-// A damaged config.json: what is read describes no model.
+// A damaged config.json, of the model or of its adapter: what is read describes no model.
 #include <fmt/format.h>
+#include <stdlib.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -16,6 +19,7 @@ using Json = nlohmann::ordered_json;
 using Pointer = Json::json_pointer;
 
 constexpr const char* kName = "config.json";
+constexpr const char* kAdapterName = "adapter_config.json";
 constexpr uint64_t kConfigBytesMax = 1u << 24;
 
 /// Whatever a field may hold by mistake.
@@ -59,7 +63,9 @@ constexpr uint64_t kOfText = 3;
 
 struct Damaged {
   std::string text;
-  std::string what;  ///< in words, of config.json
+  std::string what;  ///< in words, of the file
+  std::string path = {};
+  std::string name = {};
 };
 
 Damaged DamagedText(std::string text, uint64_t way, uint64_t n) {
@@ -86,30 +92,65 @@ Damaged DamagedBy(const std::string& text, uint64_t n) {
   return {whole.dump(), fmt::format("has {} for {}", value.dump(), field.to_string())};
 }
 
-/// The first from the n-th on that describes no model, as the oracle reads it: most values are ones
+/// What the oracle makes of a case whose adapter has this text for a config.
+bool DescribesModel(Case test_case, const std::string& text, const std::string& adapter) {
+  std::ofstream(adapter + "/" + kAdapterName) << text;
+  test_case.model.adapter = adapter;
+  return oracle::DeclareModel(test_case).ok();
+}
+
+/// The first from the n-th on that describes no model, as `describes` has it: most values are ones
 /// that some field may have.
-Result<Damaged> FirstRefused(const Case& test_case, const std::string& where) {
+template <typename Describes>
+Result<Damaged> FirstOf(const std::string& path, uint64_t n, const Describes& describes) {
   constexpr uint64_t kTriesMax = 1000;
-  SP_ASSIGN(const int64_t n, ParseIndex(where, int64_t{1} << 48, "the number"));
-  if (test_case.model.checkpoint.empty()) return BadInput("expected a model of a config.json");
-  const std::string path = test_case.model.checkpoint + "/" + kName;
   SP_ASSIGN(const std::string text, oracle::ReadWholeFile(path, kConfigBytesMax));
   if (!Json::parse(text, nullptr, false).is_object()) {
     return BadInput(path + ": expected an object, found none");
   }
   for (uint64_t i = 0; i < kTriesMax; ++i) {
-    Damaged damaged = DamagedBy(text, static_cast<uint64_t>(n) + i);
-    if (!oracle::DeclareConfig(test_case, damaged.text, path).ok()) return damaged;
+    Damaged damaged = DamagedBy(text, n + i);
+    if (describes(damaged.text)) continue;
+    damaged.path = path;
+    damaged.name = std::filesystem::path(path).filename().string();
+    return damaged;
   }
   return BadInput(path + ": nothing that was tried makes it a config of no model");
 }
 
+/// Of a case with an adapter every second one is of its config.
+Result<Damaged> FirstRefused(const Case& test_case, const std::string& where) {
+  namespace fs = std::filesystem;
+  SP_ASSIGN(const int64_t number, ParseIndex(where, int64_t{1} << 48, "the number"));
+  const ModelCase& model = test_case.model;
+  if (model.checkpoint.empty()) return BadInput("expected a model of a config.json");
+  auto n = static_cast<uint64_t>(number);
+  const bool is_of_adapter = !model.adapter.empty() && n % 2 == 1;
+  if (!model.adapter.empty()) n /= 2;
+  if (!is_of_adapter) {
+    const std::string path = model.checkpoint + "/" + kName;
+    return FirstOf(path, n, [&](const std::string& text) {
+      return oracle::DeclareConfig(test_case, text, path).ok();
+    });
+  }
+  std::string made = (fs::temp_directory_path() / "shardproof-adapter-XXXXXX").string();
+  if (::mkdtemp(made.data()) == nullptr) return BadInput(made + ": cannot be made");
+  auto found = FirstOf(model.adapter + "/" + kAdapterName, n, [&](const std::string& text) {
+    return DescribesModel(test_case, text, made);
+  });
+  std::error_code error;
+  fs::remove_all(made, error);
+  return found;
+}
+
 const FaultRegistration kRegistration{{
     .id = "file/damage-config",
-    .what = "config.json has a field that no model has, or is no JSON",
+    .what = "config.json, or that of the adapter, has a field that no model has, or is no JSON",
     .where = "N: the N-th thing that can be done to it, or the first one after it of which no "
-             "model comes: 3",
-    .example = {"3", "config.json has a field that no model has, or is no JSON (3)"},
+             "model comes (with an adapter, odd numbers are of its config): 3",
+    .example = {"3",
+                "config.json, or that of the adapter, has a field that no model has, or is no JSON "
+                "(3)"},
     .model = FaultModel::kMustRefuse,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -118,12 +159,15 @@ const FaultRegistration kRegistration{{
     },
     .arm =
         [](FaultSite site, const std::string& where) {
-          const auto shown = [damaged = FirstRefused(site.test_case, where).value(),
-                              target = site.source_directory + "/" + kName,
-                              log = site.log](const std::string& path,
-                                              std::string_view) -> std::optional<std::string> {
-            if (path != target) return std::nullopt;
-            log({.detail = fmt::format("{} {}", kName, damaged.what), .file = kName});
+          const auto damaged = FirstRefused(site.test_case, where).value();
+          const std::string target = damaged.name == kName
+                                         ? site.source_directory + "/" + kName
+                                         : std::filesystem::absolute(damaged.path).string();
+          const auto shown = [damaged, target, log = site.log](
+                                 const std::string& path,
+                                 std::string_view) -> std::optional<std::string> {
+            if (path != target && std::filesystem::absolute(path) != target) return std::nullopt;
+            log({.detail = fmt::format("{} {}", damaged.name, damaged.what), .file = damaged.name});
             return damaged.text;
           };
           site.world.files = ShowOther(site.world.files, shown);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "src/seam/decorators.h"
+#include "src/stage/stage.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/edit_where.h"
@@ -113,24 +114,29 @@ std::vector<std::string> FilesBelow(const std::string& directory) {
   return names;
 }
 
-/// What counts of a manifest: whatever else is in it, it says the same.
-std::optional<Json> WhatItSays(const std::string& text) {
-  Json said = Json::parse(text, nullptr, false);
-  if (!said.is_object()) return std::nullopt;
-  Json counts = Json::object();
-  for (const char* list : {"schema", "tensors", "values", "files"}) {
-    if (!said.contains(list)) return std::nullopt;
-    counts[list] = said[list];
-    if (!counts[list].is_object()) continue;
-    for (auto& entry : counts[list]) {  // a digest is a number, whatever case its digits have
-      if (!entry.is_object() || !entry.contains("digest")) continue;
-      if (!entry["digest"].is_string()) continue;
-      auto& digits = entry["digest"].get_ref<std::string&>();
-      std::transform(digits.begin(), digits.end(), digits.begin(),
-                     [](unsigned char c) { return c < 'G' && c >= 'A' ? c - 'A' + 'a' : c; });
-    }
+/// What a list of a manifest says: a digest is a number, whatever case its digits have.
+Json WhatItSays(Json list) {
+  if (!list.is_object()) return list;
+  for (auto& entry : list) {
+    if (!entry.is_object() || !entry.contains("digest") || !entry["digest"].is_string()) continue;
+    auto& digits = entry["digest"].get_ref<std::string&>();
+    std::transform(digits.begin(), digits.end(), digits.begin(),
+                   [](unsigned char c) { return c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c; });
   }
-  return counts;
+  return list;
+}
+
+/// Whether a manifest says the same, but for the digest's name, which is for people.
+bool SaysTheSame(const std::string& sound, const std::string& shown) {
+  Json lists = Json::parse(sound, nullptr, false);
+  const Json others = Json::parse(shown, nullptr, false);
+  if (!lists.is_object() || !others.is_object()) return false;
+  lists.erase("digest");
+  for (const auto& [name, list] : lists.items()) {
+    const auto other = others.find(name);
+    if (other == others.end() || WhatItSays(list) != WhatItSays(*other)) return false;
+  }
+  return true;
 }
 
 /// A file that is to be damaged.
@@ -146,14 +152,14 @@ bool IsHarmless(const Target& target, const std::string& directory, bool is_step
   const fs::path name(target.name);
   if (name.filename() == kManifest) {
     if (!shown) return !is_step || name.has_parent_path();
-    const auto says = WhatItSays(sound);
-    return says && says == WhatItSays(*shown);
+    return SaysTheSame(sound, *shown);
   }
   for (fs::path folder = name.parent_path();; folder = folder.parent_path()) {
-    const std::string manifest = ReadAll((directory / folder / kManifest).string());
-    const Json said = Json::parse(manifest, nullptr, false);
+    const std::string text = ReadAll((directory / folder / kManifest).string());
+    const Json manifest = Json::parse(text, nullptr, false);
     const std::string within = name.lexically_relative(folder.empty() ? "." : folder).string();
-    if (said.is_object() && said.contains("files") && said["files"].contains(within)) return false;
+    const auto files = manifest.is_object() ? manifest.find("files") : manifest.end();
+    if (files != manifest.end() && files->contains(within)) return false;
     if (folder.empty()) return true;
   }
 }
@@ -209,7 +215,7 @@ class DamagedSave : public FilesDecorator {
 
   /// While a job restores; what is gone of an older save, as soon as there is a newer one.
   bool IsTime() const {
-    if (stage_() == "restored") return true;
+    if (stage_() == NameOf(Stage::kRestored)) return true;
     if (!IsGone() || place_.back == 0) return false;
     const auto latest = StepNamed(root_, ReadAll(root_ + "/" + kLatest));
     return latest && *latest > *step_;
