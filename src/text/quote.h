@@ -7,7 +7,7 @@
 
 namespace shardproof::text {
 
-/// `text` in single quotes, made printable (src/text/printable.h); cut after 160 bytes, with a mark.
+/// `text` in single quotes, printable as src/text/printable.h says; cut after 160 bytes and marked.
 std::string Quote(std::string_view text);
 
 /// The same without the quotes, for names in running text.
