@@ -178,6 +178,18 @@ TEST(ResumeExactTest, IsHeldOnlyAgainstAJobThatDoesTheSameTwice) {
   EXPECT_EQ(finding.stage, "resumed@4");
   EXPECT_EQ(finding.tensor, "w");
 
+  std::vector<TwinStep>& steps = other.evidence.oracle.twin_steps;
+  steps = {{.stage = std::string("resumed@3")}, {.stage = std::string("resumed@4")}};
+  steps[0].adds_otherwise = true;
+  OnlyFinding(other.evidence, "checkpoint.resume_exact");
+  steps[1].adds_otherwise = true;
+  const Judgement told = JudgeOne(other.evidence, "checkpoint.resume_exact").judgement;
+  EXPECT_EQ(told.verdict(), Verdict::kPass);
+  EXPECT_THAT(told.reason(), HasSubstr("from `resumed@4` on steps were not compared bit for bit"));
+  steps[0].deviations = {{.kind = "gradient"}};
+  OnlyFinding(other.evidence, "checkpoint.resume_exact");
+  steps.clear();
+
   other.Change("again", "stepped@4", "big");
   const PropertyResult result = JudgeOne(other.evidence, "checkpoint.resume_exact");
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);

@@ -263,6 +263,9 @@ struct TwinStep {
   std::string left_out;   ///< what nobody could hold against it, and why, or empty
   /// Frozen parameters that became means of what they were and of a trainable one.
   std::vector<std::string> averages;
+  /// Of a resumed step: whether its gradients are those of the same step of the job that went on,
+  /// of the same losses, but for the order in which they were added up.
+  bool adds_otherwise = false;
   std::vector<TwinStepDeviation> deviations;
 };
 

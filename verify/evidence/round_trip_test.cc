@@ -201,6 +201,7 @@ TEST_F(EvidenceFiles, StepsOfTheTwinRoundTrip) {
                         .why_not = "why",
                         .left_out = "left",
                         .averages = {"v", "w"},
+                        .adds_otherwise = true,
                         .deviations = {{"norm", "w", {1}, 4, 2, "e", "s", "what", "cause"}}}};
   oracle.why_no_twin_steps = "none";
   ASSERT_TRUE(WriteOracle(directory_, oracle).ok());
@@ -210,6 +211,7 @@ TEST_F(EvidenceFiles, StepsOfTheTwinRoundTrip) {
   EXPECT_EQ(step.compared + step.exact, 17u);
   EXPECT_EQ(step.why_not + step.left_out + read.why_no_twin_steps, "whyleftnone");
   EXPECT_EQ(step.averages, (std::vector<std::string>{"v", "w"}));
+  EXPECT_TRUE(step.adds_otherwise);
   const TwinStepDeviation& one = step.deviations.at(0);
   EXPECT_EQ(one.kind + one.tensor + one.expected + one.seen + one.what + one.cause,
             "normweswhatcause");

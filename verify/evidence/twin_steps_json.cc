@@ -9,6 +9,7 @@ void AddTwinStep(JsonText& out, const TwinStep& step) {
       .Add("why_not", step.why_not)
       .Add("left_out", step.left_out)
       .Add("averages", step.averages)
+      .Add("adds_otherwise", step.adds_otherwise)
       .Begin("deviations", '[');
   for (const TwinStepDeviation& one : step.deviations) {
     out.Begin('{').Add("kind", one.kind).Add("tensor", one.tensor).Add("ranks", one.ranks);
@@ -29,6 +30,7 @@ TwinStep ParseTwinStep(FieldReader& fields) {
   fields.Required("why_not", step.why_not);
   fields.Required("left_out", step.left_out);
   fields.Required("averages", step.averages);
+  fields.Required("adds_otherwise", step.adds_otherwise);
   ForEach(fields, "deviations", [&](const JsonValue& value, const std::string& pointer) {
     TwinStepDeviation& one = step.deviations.emplace_back();
     FieldReader entry(value, pointer, fields.complaint());

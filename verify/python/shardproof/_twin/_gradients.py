@@ -52,7 +52,7 @@ class Gradients:
 
     def bound(self, name):
         """How far from the mean the elements of a gradient may be that was computed soundly."""
-        return self.off[name] + self._reduced(name)
+        return self.off[name] + self.of_reduction(name)
 
     def far(self, name):
         """Of each element of the mean, what all of them together may be off by: the root of the sum
@@ -63,10 +63,10 @@ class Gradients:
             if name in total and name in exact
         ) / len(self.of_rank)  # fmt: skip
         usual = measured.square().mean().sqrt()  # where an element is off by little, by chance
-        return FACTOR / 2 * torch.hypot(measured, usual) + self._reduced(name)
+        return FACTOR / 2 * torch.hypot(measured, usual) + self.of_reduction(name)
 
-    def _reduced(self, name):
-        """By how much reducing them over ranks may change elements."""
+    def of_reduction(self, name):
+        """How far apart two orders of adding elements up over ranks may be."""
         size = sum(each[name].abs() for each in self.of_rank if name in each) / len(self.of_rank)
         return (self.terms + 3) * self.half_ulp * size
 

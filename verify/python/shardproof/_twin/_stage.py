@@ -8,6 +8,7 @@ class Stage:
         self.key, self.left_out, self.why_not = key, left_out, ""
         self.compared = self.exact = 0
         self.deviations = []
+        self.adds_otherwise = False  # see _whole_job.hold_order
         self.averages = []  # frozen parameters that follow trainable ones
 
     def deviates(self, kind, tensor, ranks, what, cause="", **more):
@@ -24,4 +25,5 @@ class Stage:
     def record(self) -> dict:
         return {"stage": self.key, "compared": self.compared, "exact": self.exact,
                 "why_not": self.why_not, "left_out": self.left_out, "averages": self.averages,
+                "adds_otherwise": self.adds_otherwise,
                 "deviations": self.deviations}  # fmt: skip

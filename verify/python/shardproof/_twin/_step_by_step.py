@@ -53,7 +53,7 @@ def run(case, subject, writer, folder):
     job.reduces = getattr(subject, "REDUCES", "")
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
-    saved, scalers = {}, {}  # averages, and loss scalers, of each step
+    saved, scalers, sums = {}, {}, {}  # averages, loss scalers, gradients, of each step
     for before, after in zip([None, *moments], moments, strict=False):
         stage = None
         if before and after[0].stage in _AFTER and after[0].step > before[0].step:
@@ -66,6 +66,7 @@ def run(case, subject, writer, folder):
         saved.setdefault(after[0].step, _averages(after))
         if stage is not None:
             _whole_job.hold_scaler(stage, scalers, after)
+            _whole_job.hold_order(stage, sums, after, job.earlier)
             writer.twin_step(**stage.record())
     for stage in filter(None, (_whole_job.never_stepped(moments), _whole_job.idle(moments))):
         writer.twin_step(**stage.record())
@@ -138,7 +139,7 @@ class _Job:
 
     def begin_anew(self):
         """What comes does not go on from the stage before."""
-        self._earlier = None  # the gradients of the step before
+        self.earlier = None  # the gradients of the step before
         self._pending = {}  # of each rank
         self._taken = {}  # by optimizer: the batches of its steps
 
@@ -317,7 +318,7 @@ class _Job:
         clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
         clips = _clips.whole(clips)
         parts = now.gradient_parts(peers)
-        found = judged(stage, expected, self._earlier, parts, clips, left_out)
+        found = judged(stage, expected, self.earlier, parts, clips, left_out)
         altered = [each.altered_by for each in peers if each.altered_by]
         if found and altered and not any(each["cause"] for each in found):
             stage.tell(f"gradients are not judged: {altered[0]} may change them")
@@ -331,7 +332,7 @@ class _Job:
         if expected.scaled_to:
             self._scaled_to.setdefault(peers[0].number, []).append(expected.scaled_to)
             self._scaled_in = stage
-        self._earlier = expected
+        self.earlier = expected
 
     def _scales(self, stage):
         """Once all optimizers have stepped, since what is clipped by hand has one norm of all."""

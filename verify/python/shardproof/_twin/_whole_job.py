@@ -6,7 +6,8 @@ import dataclasses
 import torch
 
 from ._stage import Stage
-from ._step_events import Scaled, Step
+from ._step_events import Batch, Scaled, Step
+from ._values import cut
 
 
 def never_stepped(moments):
@@ -79,6 +80,41 @@ def hold_scaler(stage, known, after):
                 f"this step, and had {value} in the job that was not interrupted",
                 "a resume does not restore it", expected=str(value), seen=str(now.get(key)),
             )  # fmt: skip
+
+
+def hold_order(stage, known, after, expected):
+    """Whether a resumed job has the same losses in a step as the one that was not interrupted, and
+    the same gradients but for the order in which they are added up: DDP makes its buckets anew
+    after its first backward. known: by step, what was shown first. expected: Gradients, or None."""
+    last = [
+        ([each.loss for each in own.since if isinstance(each, Batch)],
+         [each.grads for each in own.since if isinstance(each, Step)])
+        for own in after
+    ]  # fmt: skip
+    first = known.setdefault(after[0].step, last)
+    if first is last or expected is None or len(first) != len(last):
+        return
+    differs = False
+    for (losses, grads), (now, grads_now), own in zip(first, last, after, strict=True):
+        if losses != now or len(grads) != len(grads_now):
+            return
+        for step, step_now in zip(grads, grads_now, strict=True):
+            for name in {**step, **step_now}:
+                was, is_now = step.get(name), step_now.get(name)
+                if was is None and is_now is None:
+                    continue
+                if not _differ_by_order(was, is_now, own, name, expected):
+                    return
+                differs = differs or not torch.equal(was, is_now)
+    stage.adds_otherwise = differs
+
+
+def _differ_by_order(was, now, own, name, expected) -> bool:
+    if was is None or now is None or was.shape != now.shape or name not in expected.names():
+        return False
+    part = own.copies.get(name, own.model[name])
+    bound = 2 * cut(expected.of_reduction(name), part) + torch.finfo(torch.float32).tiny
+    return bool(((was.double() - now.double()).abs().reshape(-1) <= bound).all())
 
 
 def _are_without_gradients(steps) -> bool:
