@@ -383,7 +383,7 @@ class _Fit:
             return ""
         norms = [ratio * self._norm(self._local_mean(rank)) for rank, ratio in enumerate(ratios)]
         clipped = [norm for norm, ratio in zip(norms, ratios, strict=True) if ratio < 1 - 1e-3]
-        if clipped and max(clipped) - min(clipped) <= 0.01 * max(clipped):
+        if len(clipped) > 1 and max(clipped) - min(clipped) <= 0.01 * max(clipped):
             return "each rank clipped them by the norm of its own part"
         return f"ranks scaled them by different factors: {_in_words(ratios)}"
 
