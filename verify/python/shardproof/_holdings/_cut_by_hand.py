@@ -17,10 +17,13 @@ def pieces_in(parts, left, rank) -> list:
     found, taken = {}, set()
     whole = sum(held.local.numel() for held in left)
     search = len(parts) * whole <= _ELEMENTS_MAX
+    after = None  # the parameter that the part before ends in
     for part in parts:
         pieces = _even(part, left, taken, rank)
         if pieces is None and search:
-            pieces = _Search(part.detach().reshape(-1), left, taken).first()
+            pieces = _Search(part.detach().reshape(-1), left, taken).first(after)
+        if pieces:
+            after = pieces[-1][0]
         if pieces is not None:
             found[id(part)] = pieces
             taken |= {id(held.owner) for held, *_ in pieces}
@@ -106,11 +109,15 @@ class _Search:
         self._dead = set()  # (where in the part, parameter) from which nothing leads to its end
         self._left = [held for held in self.left if id(held.owner) not in self.taken]
 
-    def first(self):
-        """None if it lies nowhere."""
+    def first(self, after):
+        """None if it lies nowhere. after: a parameter, or None. Those after it come first: of some
+        that have the same shape and values, as norms of ones, an optimizer has each in its turn."""
         if not self.flat.numel():
             return []
-        for number, held in enumerate(self._left):
+        begin = next((i for i, held in enumerate(self.left) if held is after), -1) + 1
+        later = {id(held) for held in self.left[begin:]}
+        order = sorted(enumerate(self._left), key=lambda each: id(each[1]) not in later)
+        for number, held in order:
             for begin in _places(self.flat, held.local.detach().reshape(-1)):
                 pieces = self._from(number, begin, 0)
                 if pieces is not None:

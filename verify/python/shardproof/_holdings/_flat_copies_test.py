@@ -100,6 +100,16 @@ def test_a_rank_may_have_some_of_the_parameters_whole():
     assert pieces_with(model, flat) == expected
 
 
+def test_norms_of_ones_are_told_by_what_comes_before_them():
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.LayerNorm(3, bias=False),
+                          nn.Linear(3, 5, bias=False), nn.LayerNorm(5, bias=False),
+                          nn.Linear(5, 3, bias=False), nn.LayerNorm(3, bias=False))  # fmt: skip
+    own = [p.detach().clone() for p in (model[4].weight, model[5].weight)]
+    expected = [("4.weight", 0, 15), ("5.weight", 0, 3)]
+    assert sorted(pieces_with(model, *own)) == expected
+    assert sorted(pieces_with(model, torch.cat([each.reshape(-1) for each in own]))) == expected
+
+
 def test_what_only_other_ranks_step_is_said_to_be_empty_here():
     model = net()
     part = flat_of([model[0].bias], 3, 0)
