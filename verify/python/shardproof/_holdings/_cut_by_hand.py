@@ -114,8 +114,8 @@ class _Search:
         that have the same shape and values, as norms of ones, an optimizer has each in its turn."""
         if not self.flat.numel():
             return []
-        begin = next((i for i, held in enumerate(self.left) if held is after), -1) + 1
-        later = {id(held) for held in self.left[begin:]}
+        number_after = next((i for i, held in enumerate(self.left) if held is after), -1)
+        later = {id(held) for held in self.left[number_after + 1 :]}
         order = sorted(enumerate(self._left), key=lambda each: id(each[1]) not in later)
         for number, held in order:
             for begin in _places(self.flat, held.local.detach().reshape(-1)):

@@ -84,7 +84,8 @@ class _Fit:
         held = {name for own in parts for name, (grad, _) in own.items() if grad is not None}
         self._names = [name for name in expected.names() if name in held]
         self._slack = self._error()
-        self._drifts = [self._drift(rank) for rank in range(self._ranks)]
+        mean, exact = expected.mean, mean_of(expected.exact_of_rank)
+        self._drift = max(self._drift_of(own, mean, exact) for own in parts)
 
     def _norm(self, values, names=None):
         every = [values[name].square().sum() for name in names or self._names if name in values]
@@ -95,13 +96,11 @@ class _Fit:
         norm = self._norm(self._of.mean, names)
         return self._norm(self._bounds | self._far, names) / norm if norm else 0.0
 
-    def _drift(self, rank) -> float:
+    def _drift_of(self, own, mean, exact) -> float:
         """How far off, of its size, a factor may be that all of a rank's gradients have in common:
-        rounding moves an element far more than it does all of them together."""
-        mean, exact = self._of.mean, mean_of(self._of.exact_of_rank)
-        names = [name for name in self._names if name in exact and name in self._parts[rank]]
-        pairs = [[cut(each[name], self._parts[rank][name][1]) for each in (exact, mean)]
-                 for name in names]  # fmt: skip
+        rounding moves an element far more than it does all of them together. own: its parts."""
+        names = [name for name in self._names if name in exact and name in own]
+        pairs = [[cut(each[name], own[name][1]) for each in (exact, mean)] for name in names]
         measured = abs(_factor_of(pairs) - 1) if pairs else 0.0
         return max(1e-3, FACTOR * measured + (self._of.terms + 3) * self._of.half_ulp)
 
@@ -256,12 +255,12 @@ class _Fit:
         """Of each rank: by what factor all its gradients are most like those that it should have;
         None where it has too few to tell."""
         found = []
-        largest = max(self._norm(self._local_mean(rank)) for rank in range(self._ranks))
-        for rank in range(self._ranks):
+        norms = [self._norm(self._local_mean(rank)) for rank in range(self._ranks)]
+        for rank, norm in enumerate(norms):
             should = mean if factors is None else {
                 name: value * factors[rank].get(name, 1.0) for name, value in mean.items()
             }  # fmt: skip
-            is_much = self._norm(self._local_mean(rank)) > 0.1 * largest
+            is_much = norm > 0.1 * max(norms)
             found.append(self._ratio(should, [rank], self._names) if is_much else None)
         return found
 
@@ -280,7 +279,7 @@ class _Fit:
 
     def _are_alike(self, ratios) -> bool:
         known = [each for each in ratios if each is not None]
-        return not known or max(known) - min(known) <= 2 * max(self._drifts) * max(map(abs, known))
+        return not known or max(known) - min(known) <= 2 * self._drift * max(map(abs, known))
 
     def _scaled(self, factor) -> list[dict]:
         return [dict.fromkeys(self._names, factor) for _ in self._parts]
