@@ -250,11 +250,10 @@ class DamagedSave : public FilesDecorator {
     } else {
       record.harmless = IsHarmless(target, Directory(), step_.has_value(), sound, shown);
     }
+    const bool is_of_step = step_ && !place_.edit->of_latest;
     record.detail =
-        fmt::format("{}{} {}", target.name, step_ ? fmt::format(" of step {}", *step_) : "",
+        fmt::format("{}{} {}", target.name, is_of_step ? fmt::format(" of step {}", *step_) : "",
                     place_.edit->in_words);
-    if (place_.edit->of_latest)
-      record.detail = fmt::format("{} {}", kLatest, place_.edit->in_words);
     log_(record);
     return shown;
   }
