@@ -40,7 +40,9 @@ def unusual(batches, taken, scale) -> list[str]:
         told.append(f"rank {min(again)[0]} has taken a batch again that an earlier step has taken")
     taken.update(key for own in batches for key in keys_of(own))
     weights = [sum(each.weight for each, _ in own) / scale for own in batches]
-    if max(weights) - min(weights) > 1e-6 * max(map(abs, weights)):
+    if why := _means_of_ranks(batches):
+        told.append(why)
+    elif not _are_even(weights):
         told.append("ranks have weighted their losses differently: "
                     + ", ".join(f"{each:.6g}" for each in weights))  # fmt: skip
     elif why := _means_of_parts([each for own in batches for each, _ in own]):
@@ -48,10 +50,25 @@ def unusual(batches, taken, scale) -> list[str]:
     return told
 
 
+def _means_of_ranks(batches) -> str:
+    """Of losses that are sums over targets, divided by how many a rank has: what they are."""
+    parts = [[(each.weight, each.weight * each.summed) for each, _ in own] for own in batches]
+    weights = [weight for own in parts for weight, _ in own]
+    shares = [sum(share for _, share in own) for own in parts]
+    if min(shares) <= 0 or _are_even(weights) or not _are_even(shares) or len(weights) < 2:
+        return ""
+    return ("its losses are sums over targets, and those of each rank are divided by its own "
+            "number of targets: the mean of them is not that of all targets")  # fmt: skip
+
+
+def _are_even(values) -> bool:
+    return max(values) - min(values) <= 1e-6 * max(map(abs, values))
+
+
 def _means_of_parts(batches) -> str:
     """Of losses that are means of unequal numbers of targets, and weigh the same: what they are."""
     weights, terms = [each.weight for each in batches], sorted({each.terms for each in batches})
-    if len(terms) < 2 or terms[0] == 0 or max(weights) - min(weights) > 1e-6 * max(weights):
+    if len(terms) < 2 or terms[0] == 0 or not _are_even(weights):
         return ""
     return (f"its losses are means of {terms[0]} to {terms[-1]} targets, and weigh the same: the "
             "mean of them is not that of all targets")  # fmt: skip

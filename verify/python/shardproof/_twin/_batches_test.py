@@ -60,10 +60,10 @@ def test_a_batch_of_two_ranks_at_once_is_a_mistake(steps, ranks, told):
 
 
 def test_what_may_be_meant_and_may_be_a_mistake_is_told():
-    def told(*steps, weights=(1.0, 1.0), terms=(0, 0)):
+    def told(*steps, weights=(1.0, 1.0), terms=(0, 0), summed=(0, 0)):
         batches = taken({"dp_shard": 2}, 0, 1)
-        for (own,), *each in zip(batches, steps, weights, terms, strict=True):
-            own[0].step, own[0].weight, own[0].terms = each
+        for (own,), *each in zip(batches, steps, weights, terms, summed, strict=True):
+            own[0].step, own[0].weight, own[0].terms, own[0].summed = each
         return "; ".join(unusual(batches, earlier, 2.0))
 
     earlier = set()
@@ -73,3 +73,5 @@ def test_what_may_be_meant_and_may_be_a_mistake_is_told():
     assert "means of 3 to 4 targets" in told(6, 6, terms=(3, 4))
     assert told(7, 7, terms=(4, 4)) == ""
     assert told(5, 5, weights=(2.0, 6.0)).endswith("losses differently: 1, 3")
+    assert told(8, 8, weights=(0.25, 0.5), summed=(8, 4)).startswith("its losses are sums over")
+    assert told(9, 9, weights=(0.25, 0.25), summed=(8, 4)) == ""

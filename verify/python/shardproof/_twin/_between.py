@@ -81,6 +81,9 @@ class Between:
         state = {name: self._touched[name][1] for name in values}
         stepper = self._after[0].steppers[number]
         own = peers[0].own
+        for name, rows in peers[0].rows.items():
+            if grads.get(name) is not None:
+                grads[name] = _one_step.as_sparse(grads[name], rows)
         after, kept = _one_step.take(stepper.kind, groups, own, values, grads, state)
         wide, wide_kept = _one_step.take_wide(stepper.kind, groups, own, values, grads, state)
         for name in after:

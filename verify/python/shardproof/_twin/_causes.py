@@ -287,24 +287,29 @@ class _Fit:
     def no_mean(self, stage, earlier) -> list[dict]:
         """Of gradients that are those of the losses as the job weighs them: whether these make up
         the mean of its batches. Sums are meant, and what is less where data ends early."""
-        number, weight, ranks = self._of.number, self._of.weight, self._shares
-        if not number or abs(weight - 1) <= 1e-3:
+        number, share, ranks = self._of.number, self._of.share, self._shares
+        if not number or abs(share - 1) <= 1e-3:
             return []
-        what = f"a loss was multiplied by {weight:.6g}"
-        if number > 1:
-            what = f"the losses of {number} batches were divided by {number / weight:.6g} each"
-        divisor, cause = number / weight, ""
-        if ranks > 1 and abs(weight * ranks - 1) < 1e-3:
+        targets, divisor = self._of.targets, number / self._of.weight
+        what = f"a loss was multiplied by {share:.6g}"
+        if targets:
+            what = (f"the losses are sums over {targets} targets of all ranks, and were divided by "
+                    f"{divisor:.6g} each, where {targets / ranks:.6g} ({targets} / {ranks} ranks) "
+                    "makes their mean")  # fmt: skip
+        elif number > 1:
+            what = f"the losses of {number} batches were divided by {divisor:.6g} each"
+        cause = ""
+        if ranks > 1 and abs(share * ranks - 1) < 1e-3:
             cause = "they were divided by the number of ranks twice"
-        elif ranks > 1 and abs(weight - ranks) < 1e-3 and number == 1:
+        elif ranks > 1 and abs(share - ranks) < 1e-3 and (targets or number == 1):
             cause = "they were summed over the ranks, not averaged"
-        elif number > 1 and abs(divisor - round(divisor)) < 1e-3 and round(divisor) > 1:
+        elif number > 1 and not targets and _is_whole(divisor) and round(divisor) > 1:
             cause = "that is no mean of them"
-        if not cause or (earlier is not None and abs(earlier.weight - 1) <= 1e-3):
+        if not cause or (earlier is not None and abs(earlier.share - 1) <= 1e-3):
             stage.tell(f"what its losses are multiplied by is taken as meant: {what}")
             return []
         return [{"kind": "gradient", "tensor": "", "ranks": list(range(self._ranks)),
-                 "differing": 0, "expected": "1", "seen": f"{weight:.6g}",
+                 "differing": 0, "expected": "1", "seen": f"{share:.6g}",
                  "what": f"gradients are not those of the mean over its batches: {what}",
                  "cause": cause}]  # fmt: skip
 
@@ -414,6 +419,10 @@ class _Fit:
         if factor and self._fits(mean, self._scaled(factor)):
             return f"they were scaled by {factor:.6g}"
         return ""
+
+
+def _is_whole(value) -> bool:
+    return abs(value - round(value)) < 1e-3
 
 
 def _factor_of(pairs) -> float:

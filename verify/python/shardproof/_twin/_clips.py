@@ -3,6 +3,28 @@
 import dataclasses
 import math
 
+import torch
+
+
+def part_of_norm(norm, norm_type) -> tuple[float, int] | None:
+    """Of a DTensor: see Clip. None if it is none, or is not made up by that norm."""
+    mesh = getattr(norm, "device_mesh", None)
+    if mesh is None or mesh.size() != torch.distributed.get_world_size():
+        return None
+    copies = mesh.size()
+    for axis, placement in enumerate(norm.placements):
+        if placement.is_partial() and _reduces_to(placement) == norm_type:
+            copies //= mesh.size(axis)
+        elif not placement.is_replicate():
+            return None
+    return float(norm.to_local()), copies
+
+
+def _reduces_to(placement):
+    """Which norm it makes of those of parts."""
+    is_largest = placement.reduce_op == "max"
+    return float("inf") if is_largest else getattr(placement, "norm_type", None)
+
 
 def whole(clips) -> list[list]:
     """clips: of each rank. A norm that each rank has a part of is put together."""

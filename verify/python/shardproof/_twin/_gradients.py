@@ -23,7 +23,8 @@ class Gradients:
     the sum of what backward began with, on a rank. half_ulp: of 1, in the narrowest dtype. other:
     why the subject's forward is not the twin's, or empty; drawn: whether it drew other random
     numbers. shares: how many ranks have batches of their own; 0 for all. number: how many batches
-    each rank has, if all weigh the same; else 0. shifted: by name, how far each element of the mean
+    each rank has, if all weigh the same; else 0. targets: of how many all losses of that step are
+    sums; 0 for means. shifted: by name, how far each element of the mean
     moves when parameters are shifted by what rounding makes of them: at a kink, as that of ReLU,
     all at once. scaled_to: by what factor a job has scaled all of them by itself, their norm
     after that, and how far off, of its size, that may be; if it has. exact_of_rank: as
@@ -39,9 +40,18 @@ class Gradients:
     drawn: bool = False
     shares: int = 0
     number: int = 0
+    targets: int = 0
     shifted: Callable[[], dict] = dict
     scaled_to: tuple[float, float, float] | None = None
     exact_of_rank: list[dict] = dataclasses.field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """What the losses of a rank were multiplied by in all: 1 for a mean, of batches, or of all
+        targets where losses are sums over these."""
+        if self.targets and self.number:
+            return self.weight / self.number * self.targets / (self.shares or len(self.of_rank))
+        return self.weight
 
     @property
     def mean(self) -> dict:
@@ -124,6 +134,7 @@ class PlainModel:
         return Gradients(
             of_rank, parts, off, terms, max(weights), max(half_ulps), other, drawn,
             shares=len(set(same)), number=_number(batches), shifted=shifted,
+            targets=_targets([own for rank, own in enumerate(batches) if same[rank] == rank]),
             exact_of_rank=wide_of_rank,
         )  # fmt: skip
 
@@ -153,7 +164,9 @@ class PlainModel:
         found = {}
         for held in _model.tensors_of(model):
             if held.kind == "parameter" and held.owner.grad is not None:
-                found.setdefault(held.name, held.owner.grad.detach().double())
+                grad = held.owner.grad.detach()
+                dense = grad if grad.layout == torch.strided else grad.to_dense()
+                found.setdefault(held.name, dense.double())
         return found, float(loss.detach())
 
     def _set(self, batch, met, buffers, wide):
@@ -200,6 +213,11 @@ def _number(batches) -> int:
     is_even = max(weights) - min(weights) <= 1e-6 * max(map(abs, weights))
     counts = {len(own) for own in batches}
     return counts.pop() if is_even and len(counts) == 1 else 0
+
+
+def _targets(batches) -> int:
+    counts = [batch.summed for own in batches for batch, _ in own]
+    return sum(counts) if all(counts) else 0
 
 
 def _measured(of_rank, wide_of_rank) -> dict:

@@ -33,7 +33,8 @@ def take(kind, groups, own, values, grads, state):
         for name, parameter in parameters.items():
             grad = grads.get(name)
             if grad is not None:
-                parameter.grad = grad.to(parameter.dtype).view(parameter.shape).clone()
+                grad = grad if grad.is_sparse else grad.view(parameter.shape)
+                parameter.grad = grad.to(parameter.dtype).clone()
             if state.get(name):
                 own_state = {key: _own(value) for key, value in state[name].items()}
                 optimizer.state[parameter] = _nested(own_state)
@@ -46,6 +47,13 @@ def take(kind, groups, own, values, grads, state):
         for name, parameter in parameters.items()
     }
     return after, kept
+
+
+def as_sparse(grad, rows):
+    """A gradient as a job had it, which optimizers tell from a dense one. rows: indices of it."""
+    return torch.sparse_coo_tensor(
+        rows, grad[tuple(rows)], grad.shape, is_coalesced=True, check_invariants=True
+    )
 
 
 def take_wide(kind, groups, own, values, grads, state):

@@ -17,6 +17,7 @@ from . import (
     _one_step,
     _precision,
     _schedule,
+    _talks,
     _twin,
     _values,
     _whole_job,
@@ -288,13 +289,14 @@ class _Job:
             own.given_up.discard(peers[0].number)
         if self._why_not:
             return
-        if any(isinstance(each, OwnTerms) for own in events for each, _ in own):
-            stage.tell("gradients are not judged: terms of the job's own are added to case.loss")
-            return
         batches = [
             [(each, met) for each, met in own if isinstance(each, Batch) and each.weight]
             for own in events
         ]
+        own_terms = any(isinstance(each, OwnTerms) for own in events for each, _ in own)
+        if own_terms and (self._has_batches or any(batches)):
+            stage.tell("gradients are not judged: terms of the job's own are added to case.loss")
+            return
         if not any(batches):
             self._without_batch(stage, peers, events, given_up)
             return
@@ -320,6 +322,9 @@ class _Job:
         parts = now.gradient_parts(peers)
         found = judged(stage, expected, self.earlier, parts, clips, left_out)
         altered = [each.altered_by for each in peers if each.altered_by]
+        if found and (why := _talks.told(batches)):
+            stage.tell(f"gradients are not judged: {why}")
+            found = []
         if found and altered and not any(each["cause"] for each in found):
             stage.tell(f"gradients are not judged: {altered[0]} may change them")
             found = []

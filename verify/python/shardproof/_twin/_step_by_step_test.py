@@ -12,7 +12,6 @@ from shardproof._twin import (
     _causes,
     _clips,
     _followed_averages,
-    _one_step,
     _stage,
     _step_by_step,
     _step_values,
@@ -20,7 +19,7 @@ from shardproof._twin import (
     _whole_job,
 )
 from shardproof._twin._gradients import Gradients
-from shardproof._twin._step_events import Batch, Clip, Moment, Part, Scaled, Step, Stepper
+from shardproof._twin._step_events import Batch, Clip, Moment, OwnTerms, Part, Scaled, Step, Stepper
 
 
 def parts_of(full, ranks=2):
@@ -164,6 +163,13 @@ def test_losses_that_make_up_no_mean(number, weight, says):
     assert later == []
 
 
+def test_terms_of_a_job_that_does_not_train_on_the_loss_of_its_case_are_its_loss():
+    job, stage = _step_by_step._Job(None, ""), _stage.Stage("stepped@1")
+    job._pending = {0: _step_by_step._Pending([(OwnTerms(), {})])}
+    job._gradients(stage, None, None, [Step(0, [], {"w": MEAN}, {})], False)
+    assert "does not train on case.loss" in stage.left_out
+
+
 def test_a_kink_that_rounding_crosses_is_no_other_gradient():
     off = torch.zeros(4, 3, dtype=torch.float64)
     off[1, 2] = 0.5
@@ -204,51 +210,6 @@ def test_terms_beside_a_loss_are_seen_in_the_graph(own, expected):
     w = torch.nn.Parameter(torch.arange(3.0))
     loss = (w * w).sum()
     assert _step_values._has_own_terms([own(loss, w)], [loss.grad_fn]) == expected
-
-
-def test_an_optimizer_steps_alone():
-    values = {"w": torch.ones(3)}
-    groups = [({"lr": 0.5, "momentum": 0.5}, ["w"])]
-    state = {"w": {"momentum_buffer": torch.full((3,), 2.0)}}
-    after, kept = _one_step.take(torch.optim.SGD, groups, {}, values, {"w": torch.ones(3)}, state)
-    assert after["w"].tolist() == [0.0] * 3
-    assert kept["w"]["momentum_buffer"].tolist() == [2.0] * 3
-
-
-class Listed(torch.optim.Optimizer):
-    """Has the last gradients in a list, which it steps by, and numbers in a dict."""
-
-    def __init__(self, params, lr=1.0):
-        super().__init__(params, {"lr": lr})
-
-    def step(self):
-        for parameter in self.param_groups[0]["params"]:
-            state = self.state[parameter]
-            state["last"][state["seen"]["steps"] % 2].copy_(parameter.grad)
-            state["seen"]["steps"] += 1
-            parameter.data.sub_(sum(state["last"]), alpha=self.param_groups[0]["lr"])
-
-
-def test_an_optimizer_steps_alone_from_what_lies_in_lists_and_dicts():
-    state = {"last": [torch.zeros(3), torch.full((3,), 2.0)], "seen": {"steps": 4}}
-    flat = dict(_one_step.flat(state))
-    assert list(flat) == ["last[0]", "last[1]", "seen[steps]"]
-    values, groups = {"w": torch.ones(3)}, [({"lr": 0.5}, ["w"])]
-    after, kept = _one_step.take(Listed, groups, {}, values, {"w": torch.ones(3)}, {"w": flat})
-    assert after["w"].tolist() == [-0.5] * 3
-    assert kept["w"]["last[0]"].tolist() == [1.0] * 3
-    assert kept["w"]["seen[steps]"] == 5
-
-
-def test_a_step_in_f64_has_no_narrower_part():
-    """Muon's products are of bf16: how far others may be from them is what F64 shows."""
-    torch.manual_seed(0)
-    values, grads = {"w": torch.randn(6, 4)}, {"w": torch.randn(6, 4)}
-    groups = [({"lr": 0.5}, ["w"])]
-    after, _ = _one_step.take(torch.optim.Muon, groups, {}, values, grads, {})
-    wide, _ = _one_step.take_wide(torch.optim.Muon, groups, {}, values, grads, {})
-    assert wide["w"].dtype == torch.float64
-    assert 1e-4 < (after["w"] - wide["w"]).abs().max() < 1e-1
 
 
 def moments_of(*since, kind=torch.optim.SGD, last=MEAN):

@@ -26,7 +26,8 @@ class Batch:
     """A loss that was computed. case: the fields of the Case whose `loss` was called. weight: what
     backward began with, 0 if it never began; None if it could not. rng, rng_after: before and after
     it. dtypes: in which the forward had each parameter and buffer. terms: of how many targets the
-    loss is a mean, 0 if that is not known."""
+    loss is a mean, summed: of how many it is a sum; 0 if that is not known. talks: which function
+    of the model communicated with other ranks in its forward pass."""
 
     case: dict
     step: int
@@ -38,6 +39,8 @@ class Batch:
     weight: float | None = None
     dtypes: dict = dataclasses.field(default_factory=dict)
     terms: int = 0
+    summed: int = 0
+    talks: str = ""
 
 
 @dataclasses.dataclass
@@ -96,7 +99,8 @@ class Step:
     """An optimizer is about to step. number: among those that are observed. options: of each group.
     grads: by name, None where there is none; only of what requires one. own: other attributes of
     the optimizer that are plain values. evaluates: whether it computes losses within its step, in a
-    way that is not known. altered_by: which hook of the job's own may have changed grads."""
+    way that is not known. altered_by: which hook of the job's own may have changed grads. rows: of
+    gradients that were sparse, by name, the indices of what they have."""
 
     number: int
     options: list
@@ -104,6 +108,7 @@ class Step:
     own: dict
     evaluates: bool = False
     altered_by: str = ""
+    rows: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

@@ -21,7 +21,7 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
-from . import _one_step, _passes, _scalers
+from . import _clips, _one_step, _passes, _scalers, _talks
 from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
@@ -38,6 +38,7 @@ from ._step_events import (
     Stepper,
     Zeroed,
 )
+from ._targets import Targets
 
 BYTES_MAX = 1 << 30  # of a rank, on disk
 _NO_GRADIENT = "none"
@@ -58,7 +59,8 @@ class StepValues:
         self._own_hooks = OwnHooks()
         self._trained = None  # to the model of the last loss
         self._with_gradients = None  # to the model, if it has some since the last backward
-        self._terms = 0  # of the loss that is being computed
+        self._targets = Targets()
+        self._batch = None  # of the loss that is being computed
         self._losses = []  # graph nodes of those since the last observation
         self._serials = weakref.WeakKeyDictionary()  # of optimizers, counted from 1
         self._count_serials = itertools.count(1)
@@ -76,7 +78,7 @@ class StepValues:
         _hooks.listen(torch.utils.data.DistributedSampler, "__iter__", after=self._passes_again)
         for scaler in (torch.amp.GradScaler, ShardedGradScaler):  # which scales in a way of its own
             _hooks.listen(scaler, "scale", after=self._scaled)
-        _hooks.listen(torch.nn.functional, "cross_entropy", after=self._averaged_over)
+        self._targets.listen()
         clip = torch.nn.utils.clip_grad
         original = clip.clip_grad_norm_
 
@@ -101,7 +103,10 @@ class StepValues:
         )  # fmt: skip
 
     def reduced(self, op: str, dtype: str):
-        """Of a collective: whether it adds up in fewer bits than parameters have."""
+        """Of a collective: whether it adds up in fewer bits than parameters have, and whether a
+        forward pass asks for it."""
+        if self._batch is not None:
+            self._batch.talks = self._batch.talks or _talks.who()
         if "reduce" in op and dtype in _NARROW:
             self._since.append(Reduced(getattr(torch, dtype)))
 
@@ -113,18 +118,22 @@ class StepValues:
         batch = Batch(
             fields, step, torch.default_generator.get_state(), model.training, _autocast()
         )
-        seen, self._terms = {}, 0
+        seen = {}
+        self._targets.begin()
 
         def ran(module, arguments, result):  # what it returns would be the module's result
             seen.setdefault(id(module), _dtypes_in(module))
 
         forward = torch.nn.modules.module.register_module_forward_hook(ran)
+        self._batch = batch
         try:
             loss = case.plain_loss(model, step)
         finally:
+            self._batch = None
             forward.remove()
-        batch.dtypes, batch.terms = _named(model, seen), self._terms
+        batch.dtypes = _named(model, seen)
         batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
+        batch.terms, batch.summed = self._targets.counts(batch.loss)
         if loss.requires_grad:
             batch.weight = 0.0
 
@@ -165,11 +174,6 @@ class StepValues:
             self._zeroed(None, None, [None], {})
         self._trained = weakref.ref(model)
 
-    def _averaged_over(self, result, given, arguments, named):
-        targets = arguments[1] if len(arguments) > 1 else named.get("target")
-        if named.get("reduction", "mean") == "mean" and not targets.is_floating_point():
-            self._terms += int((targets != named.get("ignore_index", -100)).sum())
-
     def _zeroed(self, result, given, arguments, named):
         zeroed = Zeroed(id(arguments[0]))
         if not self._since or self._since[-1] != zeroed:
@@ -193,7 +197,7 @@ class StepValues:
         norm_max = float(arguments[0] if arguments else named["max_norm"])
         norm_type = float(arguments[1] if len(arguments) > 1 else named.get("norm_type", 2.0))
         known = type(norm) is torch.Tensor or isinstance(norm, int | float)
-        part = None if known else _part_of_norm(norm, norm_type)
+        part = None if known else _clips.part_of_norm(norm, norm_type)
         norm = float(norm) if known else None
         clipped = [key for key, said in before.items() if said != _NO_GRADIENT]
         self._since.append(Clip(norm, norm_max, norm_type, clipped, before, part))
@@ -225,7 +229,10 @@ class StepValues:
         options = [_options(group) for group in optimizer.param_groups]
         own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
         altered_by = self._own_hooks.on(parameters)
-        self._since.append(Step(id(optimizer), options, grads, own, evaluates, altered_by))
+        step = Step(id(optimizer), options, grads, own, evaluates, altered_by)
+        step.rows = {id(each): each.grad.coalesce().indices().clone() for each in parameters
+                     if each.grad is not None and each.grad.layout == torch.sparse_coo}  # fmt: skip
+        self._since.append(step)
 
     # ---- What is written
 
@@ -334,26 +341,6 @@ def _summary(grad) -> str:
         return _NO_GRADIENT
     digest = _digest.digest_runs(grad, _layout.local_runs(grad.shape)).hex()
     return f"norm {float(torch.linalg.vector_norm(grad.double())):.9g}, digest {digest}"
-
-
-def _part_of_norm(norm, norm_type) -> tuple[float, int] | None:
-    """Of a DTensor: see Clip. None if it is none, or is not made up by that norm."""
-    mesh = getattr(norm, "device_mesh", None)
-    if mesh is None or mesh.size() != torch.distributed.get_world_size():
-        return None
-    copies = mesh.size()
-    for axis, placement in enumerate(norm.placements):
-        if placement.is_partial() and _reduces_to(placement) == norm_type:
-            copies //= mesh.size(axis)
-        elif not placement.is_replicate():
-            return None
-    return float(norm.to_local()), copies
-
-
-def _reduces_to(placement):
-    """Which norm it makes of those of parts."""
-    is_largest = placement.reduce_op == "max"
-    return float("inf") if is_largest else getattr(placement, "norm_type", None)
 
 
 def _autocast():
@@ -497,4 +484,6 @@ def _by_name(event, owners, numbers, read):
         for name, offset, length in owners.get(key, []):
             whole = grad is None or length is None
             grads[name] = grad if whole else grad[offset : offset + length].clone()
-    return dataclasses.replace(event, grads=grads, number=numbers.get(event.number, -1))
+    rows = {owners[key][0][0]: each for key, each in event.rows.items() if owners.get(key)}
+    number = numbers.get(event.number, -1)
+    return dataclasses.replace(event, grads=grads, number=number, rows=rows)
