@@ -50,18 +50,20 @@ SECOND = FIRST.flip(0) + 0.25
 MEAN = (FIRST + SECOND) / 2
 
 
+@pytest.mark.parametrize("is_judged", [True, False])  # as those of a loss of the job's own are not
 @pytest.mark.parametrize(
     ("off", "loss", "is_order"),
     [(1e-7, 1.0, True), (0.0, 1.0, False), (1e-3, 1.0, False), (1e-7, 1.1, False)],
 )
-def test_a_resumed_job_may_add_up_in_another_order(off, loss, is_order):
+def test_a_resumed_job_may_add_up_in_another_order(off, loss, is_order, is_judged):
     def shown(stage, grad, loss):
         batch = Batch({}, 3, torch.zeros(1), True, None)
         batch.loss = loss
         step = Step(0, [], {"w": grad}, {})
         return [Moment(stage, 3, {"w": parts_of(FIRST, 1)[0]}, {}, {}, [], [batch, step])]
 
-    known, expected, grad = {}, gradients(FIRST, SECOND), MEAN.float().reshape(-1)
+    known, grad = {}, MEAN.float().reshape(-1)
+    expected = gradients(FIRST, SECOND) if is_judged else None
     for stage, seen, said in (("stepped", grad, 1.0), ("resumed", grad + off, loss)):
         of_stage = _stage.Stage(f"{stage}@3")
         _whole_job.hold_order(of_stage, known, shown(stage, seen, said), expected)

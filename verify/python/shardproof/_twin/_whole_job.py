@@ -5,9 +5,12 @@ import dataclasses
 
 import torch
 
+from ._gradients import FACTOR
 from ._stage import Stage
 from ._step_events import Batch, Scaled, Step
 from ._values import cut
+
+_LEAST_CHANGE = 0.05  # of a gradient: what is more is another one, in whatever dtype
 
 
 def never_stepped(moments):
@@ -85,14 +88,15 @@ def hold_scaler(stage, known, after):
 def hold_order(stage, known, after, expected):
     """Whether a resumed job has the same losses in a step as the one that was not interrupted, and
     the same gradients but for the order in which they are added up: DDP makes its buckets anew
-    after its first backward. known: by step, what was shown first. expected: Gradients, or None."""
+    after its first backward. known: by step, what was shown first. expected: Gradients, or None if
+    they are not judged."""
     last = [
         ([each.loss for each in own.since if isinstance(each, Batch)],
          [each.grads for each in own.since if isinstance(each, Step)])
         for own in after
     ]  # fmt: skip
     first = known.setdefault(after[0].step, last)
-    if first is last or expected is None or len(first) != len(last):
+    if first is last or len(first) != len(last):
         return
     differs = False
     for (losses, grads), (now, grads_now), own in zip(first, last, after, strict=True):
@@ -103,18 +107,32 @@ def hold_order(stage, known, after, expected):
                 was, is_now = step.get(name), step_now.get(name)
                 if was is None and is_now is None:
                     continue
-                if not _differ_by_order(was, is_now, own, name, expected):
+                if not _differ_by_order(was, is_now, own, name, expected, len(after)):
                     return
                 differs = differs or not torch.equal(was, is_now)
     stage.adds_otherwise = differs
 
 
-def _differ_by_order(was, now, own, name, expected) -> bool:
-    if was is None or now is None or was.shape != now.shape or name not in expected.names():
+def _differ_by_order(was, now, own, name, expected, ranks) -> bool:
+    if was is None or now is None or was.shape != now.shape:
         return False
-    part = own.copies.get(name, own.model[name])
-    bound = 2 * cut(expected.of_reduction(name), part) + torch.finfo(torch.float32).tiny
+    if expected is None:
+        bound = _of_any_order(was, ranks)
+    elif name in expected.names():
+        bound = 2 * cut(expected.of_reduction(name), own.copies.get(name, own.model[name]))
+    else:
+        return False
+    bound = bound + torch.finfo(torch.float32).tiny
     return bool(((was.double() - now.double()).abs().reshape(-1) <= bound).all())
+
+
+def _of_any_order(grad, ranks) -> float:
+    """How far apart two orders may be where what is added up is not known: that its elements are
+    no larger than FACTOR times the largest of the tensor. From the same weights, which are held
+    elsewhere, other batches or random numbers make gradients that are much further apart."""
+    size = float(grad.double().abs().max()) if grad.numel() else 0.0
+    unit = torch.finfo(grad.dtype).eps / 2
+    return size * min(_LEAST_CHANGE, 2 * FACTOR * (ranks + 3) * unit)
 
 
 def _are_without_gradients(steps) -> bool:
