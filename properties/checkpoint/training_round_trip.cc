@@ -181,7 +181,7 @@ class RestoredCheck {
     if (!restored.keeps_rng && !DrawsOthers(saved, rank)) return;
     judgement_.Compared();
     generators_.insert(saved.rng);
-    if (saved.rng == restored.rng) return;
+    if (saved.rng == restored.rng || StepsAsBefore(saved, rank)) return;
     findings.Add("", "rng",
                  "the random number generator is in another state than when it was saved",
                  {rank.rank}, {.against = {Against::What::kStage, from_.phase, saved.Key()}});
@@ -201,6 +201,21 @@ class RestoredCheck {
       before = &stepped.rng;
     }
     return false;
+  }
+
+  /// Whether every step after the resume leaves the generator as the same step left it before. Some
+  /// frameworks restore it after they have told that a job is restored.
+  static bool StepsAsBefore(const StageRecord& saved, const RankEvidence& rank) {
+    bool has_steps = false;
+    for (const StageRecord& stepped : rank.stages) {
+      if (stepped.name != NameOf(Stage::kStepped) || stepped.of != "model") continue;
+      if (stepped.step <= saved.step || stepped.rng.empty()) continue;
+      const StageRecord* resumed =
+          rank.Stage(fmt::format("{}@{}", NameOf(Stage::kResumed), stepped.step));
+      if (resumed == nullptr || resumed->rng != stepped.rng) return false;
+      has_steps = true;
+    }
+    return has_steps;
   }
 
   const Evidence& evidence_;

@@ -152,6 +152,10 @@ TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
 
   TrainingEvidence rng;
   rng.At("train", 0, "restored@2").rng = "another";
+  EXPECT_EQ(JudgeOne(rng.evidence, "checkpoint.training_round_trip").judgement.verdict(),
+            Verdict::kPass)
+      << "steps go on from the saved state: it was restored after that observation";
+  rng.At("train", 0, "resumed@4").rng = "others";
   EXPECT_EQ(OnlyFinding(rng.evidence, "checkpoint.training_round_trip").kind, "rng");
   for (const char* stage : {"restored@2", "stepped@3", "resumed@3", "stepped@4", "resumed@4"})
     rng.At("train", 0, stage).keeps_rng = false;
