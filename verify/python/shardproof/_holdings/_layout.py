@@ -26,6 +26,14 @@ class Run:
     local_stride: int = 0
 
 
+def of_pairs(run: Run) -> Run:
+    """The same where each element is a pair."""
+    return Run(
+        2 * run.start, 2 * run.length, run.count, 2 * run.stride,
+        2 * run.local_start, 2 * run.local_stride,
+    )  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """How a tensor lies on one mesh axis: "replicate", "shard", "partial", "strided_shard",

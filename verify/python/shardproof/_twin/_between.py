@@ -94,7 +94,8 @@ class Between:
 
     def _add_off(self, where, value, wide):
         if isinstance(value, torch.Tensor) and isinstance(wide, torch.Tensor) and value.numel():
-            off = (value.double() - wide.to(value.dtype).double()).abs().max()
+            value, wide = (_values.as_real(each.to(value.dtype)) for each in (value, wide))
+            off = (value.double() - wide.double()).abs().max()
             self._off[where] = self._off.get(where, 0.0) + float(off.nan_to_num())
 
     def _groups(self, number, peers):
@@ -215,7 +216,7 @@ def _difference(stage, seen, expected, before, off) -> dict:
             return {}
         return {"expected": str(expected), "seen": str(seen),
                 "what": f"is {seen}, and {expected} after the steps of the plain twin"}  # fmt: skip
-    if not isinstance(expected, torch.Tensor) or expected.shape != seen.shape:
+    if not isinstance(expected, torch.Tensor) or _values.as_real(expected).shape != seen.shape:
         return {}
     should = _values.cut(expected.detach(), seen).double()
     was = torch.zeros_like(should)

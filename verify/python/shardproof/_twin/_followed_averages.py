@@ -97,7 +97,7 @@ def _whole(ranks, name) -> Part | None:
     full = _values.whole(parts) if parts else None
     if full is None or not _values.agree(parts, full):
         return None
-    return dataclasses.replace(parts[0], local=full.reshape(-1))
+    return dataclasses.replace(parts[0], local=_values.as_real(full).reshape(-1))
 
 
 def _likely(before, after, name):

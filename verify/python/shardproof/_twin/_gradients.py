@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from .._holdings import _model
+from . import _values
 from ._step_events import Batch
 
 FACTOR = 16  # by how much another order may round more than the one that is measured
@@ -166,7 +167,7 @@ class PlainModel:
             if held.kind == "parameter" and held.owner.grad is not None:
                 grad = held.owner.grad.detach()
                 dense = grad if grad.layout == torch.strided else grad.to_dense()
-                found.setdefault(held.name, dense.double())
+                found.setdefault(held.name, _values.as_real(dense).double())
         return found, float(loss.detach())
 
     def _set(self, batch, met, buffers, wide):
@@ -181,12 +182,12 @@ class PlainModel:
             tensor = held.owner
             given = met.get(held.name) if held.kind == "parameter" else buffers.get(held.name)
             value = tensor.detach() if given is None else given
-            if not value.is_floating_point():
+            if not value.is_floating_point() and not value.is_complex():
                 if given is not None:
                     tensor.data = value.clone()
                 continue
             rounded = value.to(batch.dtypes.get(held.name, value.dtype))
-            tensor.data = (rounded.double() if wide else rounded).clone()
+            tensor.data = (_values.wide(rounded) if wide else rounded).clone()
             if held.kind == "parameter":
                 tensor.requires_grad_(True)
         return model
@@ -202,10 +203,10 @@ def _widened(module, arguments, named):
 
 def _near(value, unit, generator):
     """Values that differ by `unit` of their size at most."""
-    if not value.is_floating_point():
+    if not value.is_floating_point() and not value.is_complex():
         return value
     drawn = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return (value.double() * (1 + unit * drawn)).to(value.dtype)
+    return (_values.wide(value) * (1 + unit * drawn)).to(value.dtype)
 
 
 def _number(batches) -> int:
@@ -246,7 +247,8 @@ def _dtypes_of(batch):
 
 
 def _half_ulp(dtype) -> float:
-    return torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
+    is_number = dtype.is_floating_point or dtype.is_complex
+    return torch.finfo(dtype).eps / 2 if is_number else 0.0
 
 
 def _add(total, grads, factor=1.0):

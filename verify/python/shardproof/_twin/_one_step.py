@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import _values
+
 _NARROW = {torch.bfloat16, torch.float16, torch.float32}
 
 
@@ -80,8 +82,7 @@ class _NothingNarrow(TorchDispatchMode):
 
 
 def _wide(value):
-    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.double() if is_real else value
+    return _values.wide(value) if isinstance(value, torch.Tensor) else value
 
 
 def _own(value):

@@ -423,5 +423,5 @@ def _buffers_of(moment) -> dict:
     found = {}
     for name, part in moment.model.items():
         if part.kind == "buffer" and not _values.is_cut(part):
-            found[name] = part.local.view(part.shape)
+            found[name] = _values.whole([part])
     return found

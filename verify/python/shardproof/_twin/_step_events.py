@@ -11,7 +11,7 @@ END = "end"  # in place of a stage: of what came after the last one
 @dataclasses.dataclass
 class Part:
     """What a rank has of a tensor. runs: as Holding's, local elements being those of `local`, which
-    is flat."""
+    is flat. A complex one is kept as pairs of real numbers, which are its last dim."""
 
     dtype: torch.dtype
     shape: tuple
@@ -19,6 +19,7 @@ class Part:
     local: torch.Tensor
     kind: str = "parameter"
     trainable: bool = False
+    is_complex: bool = False
 
 
 @dataclasses.dataclass

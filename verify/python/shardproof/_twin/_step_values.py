@@ -21,7 +21,7 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
-from . import _clips, _one_step, _passes, _scalers, _talks
+from . import _clips, _one_step, _passes, _scalers, _talks, _values
 from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
@@ -383,12 +383,17 @@ def _local(grad, divisor=1.0):
         grad = grad.to_local()
     if grad.layout != torch.strided:
         grad = grad.to_dense()
+    grad = _values.as_real(grad)
     return (grad.clone() if divisor == 1 else grad / divisor).detach().reshape(-1)
 
 
 def _part(held) -> Part:
-    local = held.local.detach().reshape(-1).clone()
-    return Part(held.dtype, tuple(held.shape), held.runs, local, held.kind, held.requires_grad)
+    local, shape, runs = _local(held.local), tuple(held.shape), held.runs
+    if held.dtype.is_complex:
+        shape, runs = (*shape, 2), [_layout.of_pairs(each) for each in runs]
+    return Part(
+        local.dtype, shape, runs, local, held.kind, held.requires_grad, held.dtype.is_complex
+    )
 
 
 def _owners(read, optimizer) -> dict:
@@ -445,7 +450,7 @@ def _averages(averages, model) -> dict:
         own = model.get(name)
         local = _local(tensor) if isinstance(tensor, torch.Tensor) else None
         if own is not None and local is not None and local.numel() == own.local.numel():
-            found[name] = Part(tensor.dtype, own.shape, own.runs, local)
+            found[name] = Part(local.dtype, own.shape, own.runs, local)
     return found
 
 

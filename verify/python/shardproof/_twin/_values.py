@@ -47,7 +47,22 @@ def whole(parts: list[Part]) -> torch.Tensor | None:
             into, values = _views(full, part.local, run)
             into.copy_(values)
             _views(known, part.local, run)[0].fill_(True)
-    return full.view(first.shape) if bool(known.all()) else None
+    if not bool(known.all()):
+        return None
+    full = full.view(first.shape)
+    return torch.view_as_complex(full) if first.is_complex else full
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex one as pairs of real numbers."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """In F64, or what has as many bits in each part; whole numbers as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def agree(parts: list[Part], full: torch.Tensor) -> bool:
@@ -57,6 +72,7 @@ def agree(parts: list[Part], full: torch.Tensor) -> bool:
 
 def cut(full: torch.Tensor, part: Part) -> torch.Tensor:
     """What a rank has of a whole tensor: flat, as its part is."""
+    full = as_real(full)
     local = torch.zeros(part.local.numel(), dtype=full.dtype)
     flat = full.contiguous().reshape(-1)
     for run in part.runs:
@@ -71,7 +87,7 @@ def place_of(part: Part, local: int) -> int:
         for number in range(run.count):
             at = local - run.local_start - number * run.local_stride
             if 0 <= at < run.length:
-                return run.start + number * run.stride + at
+                return (run.start + number * run.stride + at) // (2 if part.is_complex else 1)
     return 0
 
 
