@@ -91,26 +91,6 @@ class Action(CommandTest):
         runner.code = runner.run()
         return runner
 
-    def test_a_small_subject(self):
-        subject = self.write("s.py", (
-            'CANNOT = {"plain": "one way", "identity": "x", "host_bound": "x", "keys": "x",\n'
-            '          "save": "it only loads"}\n'
-            "def run(case, observe):\n"
-            '    model = case.build("cpu")\n'
-            '    observe("built", model=model)\n'
-            "    model.load_state_dict(case.state_dict(), strict=False)\n"
-            '    observe("ready", model=model)\n'))  # fmt: skip
-        python = os.environ["SHARDPROOF_TORCH_PYTHON"]
-        source = os.path.join(os.environ["SHARDPROOF_CHECKPOINTS"], "qwen3-small")
-        done = self.steps(run=f"verify --subject '{subject}' --checkpoint '{source}'\n "
-                              f"--mesh dp_replicate=2 --python {python}")  # fmt: skip
-        self.assertEqual((done.code, done.outputs["exit-code"]), (0, "0"), str(done.last))
-        self.assertIn("### Shardproof verify: pass", done.page)
-        self.assertIn("(https://github.example/o/r/actions/runs/7#artifacts)", done.page)
-        report = self.dir / done.outputs["report"]
-        for name in ("report.html", "junit.xml", "result.json", "summary.md"):
-            self.assertTrue((report / name).is_file(), name)
-
     def compared(self, **inputs):
         for name, values in (("a", [1, 2]), ("b b", [1, 3])):
             write_safetensors(self.dir / f"{name}.safetensors", {"w": f32([2], values)})
@@ -137,6 +117,32 @@ class Action(CommandTest):
         done = self.steps(run="list", package=f"; touch {mark}")
         self.assertNotEqual(done.code, 0)
         self.assertFalse(mark.exists())
+
+
+class MoreOfTheAction(Action):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 240
+
+    def test_a_small_subject(self):
+        subject = self.write("s.py", (
+            'CANNOT = {"plain": "one way", "identity": "x", "host_bound": "x", "keys": "x",\n'
+            '          "save": "it only loads"}\n'
+            "def run(case, observe):\n"
+            '    model = case.build("cpu")\n'
+            '    observe("built", model=model)\n'
+            "    model.load_state_dict(case.state_dict(), strict=False)\n"
+            '    observe("ready", model=model)\n'))  # fmt: skip
+        python = os.environ["SHARDPROOF_TORCH_PYTHON"]
+        source = os.path.join(os.environ["SHARDPROOF_CHECKPOINTS"], "qwen3-small")
+        done = self.steps(run=f"verify --subject '{subject}' --checkpoint '{source}'\n "
+                              f"--mesh dp_replicate=2 --python {python}")  # fmt: skip
+        self.assertEqual((done.code, done.outputs["exit-code"]), (0, "0"), str(done.last))
+        self.assertIn("### Shardproof verify: pass", done.page)
+        self.assertIn("(https://github.example/o/r/actions/runs/7#artifacts)", done.page)
+        report = self.dir / done.outputs["report"]
+        for name in ("report.html", "junit.xml", "result.json", "summary.md"):
+            self.assertTrue((report / name).is_file(), name)
 
     def test_known_and_baseline_reach_the_command(self):
         self.write("known.json", {"schema": 1, "known": [

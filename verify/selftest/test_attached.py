@@ -105,6 +105,16 @@ class Sound(Examples):
         self.assert_silent(self.assert_as_alone(self.example("fsdp2_train.py")))
         self.assertEqual(self.stages()[::2], ["ready", "stepped1", "stepped3"])
 
+    def test_transformers(self):
+        self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "trainer"))
+        self.assertIn("stepped1", self.stages())
+        self.assertIn("saved2.state_dict", self.stages())
+
+
+class MoreSound(Examples):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 320
+
     def test_dcp(self):
         self.assert_silent(self.assert_as_alone(self.example("dcp_resume.py")))
         self.assertEqual(
@@ -119,16 +129,6 @@ class Sound(Examples):
         self.assertIn("saved3.state_dict", self.stages())
         self.assertNotIn("saved3.state_dict", self.stages(rank=1))
         self.assertIn("restored", self.stages(rank=1))
-
-    def test_transformers(self):
-        self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "trainer"))
-        self.assertIn("stepped1", self.stages())
-        self.assertIn("saved2.state_dict", self.stages())
-
-
-class MoreSound(Examples):
-    labels = "selftest multi-rank framework nightly"
-    timeout_s = 320
 
     def test_fsdp1(self):
         self.assert_silent(self.assert_as_alone(self.example("fsdp1_train.py")))
@@ -334,29 +334,10 @@ class Mistakes(AttachedTest):
                         str(done))  # fmt: skip
         self.assertIn("at `saved@3.state_dict`", found[0])
 
-    def test_a_weight_that_a_step_does_not_change(self):
-        done, found = self.told("put_back")
-        self.assertEqual(len(found), 1, str(done))
-        self.assertIn("training.steps_act: first.weight at `stepped@1`", found[0])
-        self.assertIn("although the step of AdamW takes", found[0])
-
     def test_with_strict_a_finding_fails_the_job(self):
         self.told("nan", code=1, options=["--strict"])
         words = ("--strict", *TORCHRUN, 2, HERE / "attached_job.py", "nan")  # reported by a rank
         self.assert_exit(self.run_python(*ATTACHED, *words), 1)
-
-    def test_a_rank_that_raises(self):
-        done, found = self.told("raises", code=1)
-        self.assertEqual(done.err.count("shardproof: fail, "), 1, "one report\n" + str(done))
-        self.assertIn("fault.every_rank_finishes: at `stepped`", found[0])  # its cause comes first
-        self.assertIn("rank 1 of 2: subject: RuntimeError: lost my way", found[0])
-
-    def test_an_exit_code_is_kept(self):
-        done, found = self.told("exits", code=1)
-        self.assertIn("exitcode  : 3", done.err)
-        self.assertIn("exit code 3", "".join(found))
-        self.write("end.py", "import sys; sys.exit(3)")
-        self.assert_exit(self.run_python(*ATTACHED, "end.py"), 3)
 
     def test_a_rank_without_a_model_is_not_waited_for(self):
         done, found = self.told("apart", ranks=4)
@@ -374,6 +355,25 @@ class Mistakes(AttachedTest):
 class MoreMistakes(Mistakes):
     labels = "selftest multi-rank framework nightly"
     timeout_s = 160
+
+    def test_a_weight_that_a_step_does_not_change(self):
+        done, found = self.told("put_back")
+        self.assertEqual(len(found), 1, str(done))
+        self.assertIn("training.steps_act: first.weight at `stepped@1`", found[0])
+        self.assertIn("although the step of AdamW takes", found[0])
+
+    def test_a_rank_that_raises(self):
+        done, found = self.told("raises", code=1)
+        self.assertEqual(done.err.count("shardproof: fail, "), 1, "one report\n" + str(done))
+        self.assertIn("fault.every_rank_finishes: at `stepped`", found[0])  # its cause comes first
+        self.assertIn("rank 1 of 2: subject: RuntimeError: lost my way", found[0])
+
+    def test_an_exit_code_is_kept(self):
+        done, found = self.told("exits", code=1)
+        self.assertIn("exitcode  : 3", done.err)
+        self.assertIn("exit code 3", "".join(found))
+        self.write("end.py", "import sys; sys.exit(3)")
+        self.assert_exit(self.run_python(*ATTACHED, "end.py"), 3)
 
     def test_a_nan_in_a_buffer_of_a_plain_model(self):
         self.nan_is_told("plain_nan")
