@@ -2,6 +2,7 @@
 ones that do the same and then tell of it."""
 
 import functools
+import sys
 import threading
 
 from . import _imports
@@ -21,9 +22,13 @@ def listen(owner, name, before=None, after=None, *, outermost=False):
     original = getattr(owner, name, None)
     if original is None or not callable(original):
         return  # this release has no such function
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which need not be imported yet
+    is_compiling = getattr(compiler, "is_compiling", bool)
 
     @functools.wraps(original)
     def listened(*arguments, **named):
+        if is_compiling():  # first: a compiler comes no further
+            return original(*arguments, **named)
         depth = getattr(_inside, "depth", 0)
         if outermost and depth:
             return original(*arguments, **named)

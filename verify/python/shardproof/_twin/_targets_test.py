@@ -29,6 +29,22 @@ def test_of_how_many_targets_a_loss_is_the_sum(own, loss, counts):
     assert targets.counts(float(loss(parts))) == counts
 
 
+def test_losses_of_each_sample_by_itself_are_left_alone():
+    """As those of differential privacy are, within a loss and outside of one."""
+    targets = Targets()
+
+    def loss(logits, label):
+        result = torch.nn.functional.cross_entropy(logits[None], label[None])
+        targets.took(result, None, (logits[None], label[None]), {})
+        return result
+
+    of_each = torch.func.vmap(torch.func.grad(loss))
+    for begin in (lambda: None, targets.begin):
+        begin()
+        assert of_each(torch.randn(3, 4), torch.tensor([0, 1, 2])).shape == (3, 4)
+    assert targets.counts(1.0) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("number", "weight", "says"),
     [
