@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from .._holdings import _model
-from . import _values
+from . import _modes, _values
 from ._step_events import Batch
 
 FACTOR = 16  # by how much another order may round more than the one that is measured
@@ -97,6 +97,7 @@ class PlainModel:
     def __init__(self, model, case):
         self._case = case
         self._kinds: dict[tuple, torch.nn.Module] = {}
+        self.evaluating = _modes.evaluating(model) if model.training else []
         self._model = model
 
     def gradients(self, batches, same, buffers, scale, narrow) -> Gradients:
@@ -176,7 +177,8 @@ class PlainModel:
             self._kinds[key] = copy.deepcopy(self._model)
             if wide:
                 self._kinds[key].register_forward_pre_hook(_widened, with_kwargs=True)
-        model = self._kinds[key].train(batch.trains)
+        model = self._kinds[key]
+        _modes.put(model, batch.trains, batch.modes)
         model.zero_grad(set_to_none=True)
         for held in _model.tensors_of(model):
             tensor = held.owner

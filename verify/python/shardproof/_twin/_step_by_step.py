@@ -14,6 +14,7 @@ from . import (
     _batches,
     _clips,
     _followed_averages,
+    _modes,
     _one_step,
     _precision,
     _schedule,
@@ -149,11 +150,16 @@ class _Job:
         stage = Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
         seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
         self._followed |= seen - {-1}
+        self._passes(stage, after)
+        self._mode(stage, after)
+        _precision.hold(stage, self.computes, after)
+        if self.reduces:
+            _precision.hold_reduced(stage, self.reduces, after)
         if before[0].step and not before[0].steppers:
             stage.tell("is not judged: the optimizer was not observed before this stage")
             return stage
         if not self._followed:
-            stage.tell("is not judged: its optimizer is not one of torch's, or was not observed")
+            stage.tell(f"is not judged: {_why_not_followed(after, seen)}")
             return stage
         now = Between(before, after, self._followed)
         if now.anew:
@@ -165,11 +171,6 @@ class _Job:
             stage.deviates("steps", "", range(len(after)), f"ranks took {counts} optimizer steps")
             return stage
         self._count(stage, before, after, steps[0])
-        self._passes(stage, after)
-        self._mode(stage, after)
-        _precision.hold(stage, self.computes, after)
-        if self.reduces:
-            _precision.hold_reduced(stage, self.reduces, after)
         if any(each.evaluates for each in steps[0]):
             stage.tell("is not judged: its optimizer computes losses within its step")
             return stage
@@ -239,8 +240,10 @@ class _Job:
 
     def _mode(self, stage, after):
         """Ranks compute their losses in one mode, training or not."""
-        modes = [{each.trains for each in own.since if isinstance(each, Batch) and each.weight}
-                 for own in after]  # fmt: skip
+        batches = [[each for each in own.since if isinstance(each, Batch) and each.weight]
+                   for own in after]  # fmt: skip
+        self._modules(stage, batches)
+        modes = [{each.trains for each in own} for own in batches]
         shown = [each for each in modes if each]
         if not shown:
             return
@@ -257,6 +260,19 @@ class _Job:
             stage.tell(f"has its losses in {now} mode, unlike the steps before: eval() or train() "
                        "may be missing")  # fmt: skip
         self._modes |= usual
+
+    def _modules(self, stage, batches):
+        """What plain(case) puts in evaluation mode is not training in losses. batches: of each
+        rank."""
+        evaluating = self._model.evaluating if self._model else []
+        found = {rank: name for rank, own in enumerate(batches) for each in own
+                 if (name := _modes.trained(each, evaluating))}  # fmt: skip
+        stage.compared += len(evaluating)
+        if found:
+            stage.deviates(
+                "mode", "", found, f"{found[min(found)]} is in training mode in the step's losses, "
+                "and in evaluation mode in plain(case)", "eval() is missing, or undone by train()",
+            )  # fmt: skip
 
     def _explains(self, after) -> bool:
         """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
@@ -371,6 +387,16 @@ class _Job:
         elif not self._has_batches:
             stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
                        "batches are not known")  # fmt: skip
+
+
+def _why_not_followed(after, seen) -> str:
+    """Why no step of an observed optimizer is known. seen: numbers of those that stepped."""
+    kinds = " and ".join(dict.fromkeys(each.kind.__name__ for each in after[0].steppers))
+    if kinds and -1 in seen:
+        return (f"{kinds} was observed, and another optimizer took the steps. If it is inside, "
+                "pass that one as optimizer=, and declare in CANNOT what is changed besides: "
+                '"updates" for parameters, "gradients" for gradients')  # fmt: skip
+    return f"{kinds or 'its optimizer'} is not one of torch's, or was not observed"
 
 
 def _unlike_scales(of_each) -> str:

@@ -275,6 +275,21 @@ def test_a_step_after_losses_whose_backward_never_began_is_named(weights, grad, 
     assert [each["kind"] for each in stage.deviations] == ["steps"] * is_named
 
 
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([Step(-1, [], {}, {})], "SGD was observed, and another optimizer took the steps"),
+        ([], "SGD is not one of torch's, or was not observed"),
+    ],
+)
+def test_what_takes_its_steps_inside_of_another_is_told(steps, says):
+    """And what needs no optimizer is judged."""
+    before, after = moments_of(*steps, BATCH)
+    stage = _step_by_step._Job(None, "").hold(before, after)
+    assert says in stage.left_out
+    assert stage.compared == 1
+
+
 def two_optimizers(*since, last=MEAN, name="w"):
     moments = moments_of(*since, last=last)
     for own in moments[1]:

@@ -28,7 +28,8 @@ class Batch:
     backward began with, 0 if it never began; None if it could not. rng, rng_after: before and after
     it. dtypes: in which the forward had each parameter and buffer. terms: of how many targets the
     loss is a mean, summed: of how many it is a sum; 0 if that is not known. talks: which function
-    of the model communicated with other ranks in its forward pass."""
+    of the model communicated with other ranks in its forward pass. modes: by name, of modules that
+    are not in the model's mode: whether they were training."""
 
     case: dict
     step: int
@@ -42,6 +43,7 @@ class Batch:
     terms: int = 0
     summed: int = 0
     talks: str = ""
+    modes: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

@@ -21,7 +21,7 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
-from . import _clips, _one_step, _passes, _scalers, _talks, _values
+from . import _clips, _modes, _one_step, _passes, _scalers, _talks, _values
 from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
@@ -118,7 +118,7 @@ class StepValues:
         batch = Batch(
             fields, step, torch.default_generator.get_state(), model.training, _autocast()
         )
-        seen = {}
+        batch.modes, seen = _modes.unlike_the_model(model), {}
         self._targets.begin()
 
         def ran(module, arguments, result):  # what it returns would be the module's result
