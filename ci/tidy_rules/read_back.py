@@ -60,6 +60,10 @@ _OTHERS = {
         "message": "has the words of libc and gloo",
         "signal": "begins how a rank ended, as the evidence has it",
     },
+    "properties/fault/others_spared.cc": {
+        "message": "must name what is in the way, to people",
+        "signal": "begins how a rank ended, as the evidence has it",
+    },
     "properties/loading/source_accepted.cc": {"message": "names what is refused, to people"},
     "src/aten/torch_try.h": {"\\nException raised from": "is c10's"},
     "src/comm/communicator.cc": {". This is typically": "is gloo's", "] ": "is gloo's"},

@@ -289,6 +289,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Skipped("a damaged source must be refused: fault.damage_refused judges that");
       continue;
     }
+    if (struck.models.contains("spare")) {
+      judgement.Skipped("what is in the way of a save must stay: fault.others_spared judges that");
+      continue;
+    }
     if (struck.models.contains("recover") && !LastStepOf(phase, Stage::kRestored)) {
       judgement.Skipped("a damaged save may have ended it: fault.damage_recovered judges that");
       continue;

@@ -94,6 +94,8 @@ const char* ModelText(FaultModel model) {
       return "an older checkpoint must be restored, or every rank must say what is damaged";
     case FaultModel::kMustRefuse:
       return "every rank must refuse what is loaded, and name the file or the tensor";
+    case FaultModel::kMustSpare:
+      return "what no save has written must stay, and every rank must name it";
     case FaultModel::kMustAbortCleanly:
       return "every rank must end with a clear error, and nothing may be lost";
     case FaultModel::kMustEndTheRun:

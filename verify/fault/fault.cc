@@ -42,6 +42,8 @@ const char* NameOf(FaultModel model) {
       return "recover";
     case FaultModel::kMustRefuse:
       return "refuse";
+    case FaultModel::kMustSpare:
+      return "spare";
     case FaultModel::kMustAbortCleanly:
       return "abort";
     case FaultModel::kMustEndTheRun:

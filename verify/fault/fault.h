@@ -29,6 +29,8 @@ enum class FaultModel {
                  ///< if there is none every rank ends with an error that names file and tensor
   kMustRefuse,  ///< the source is damaged: every rank ends with an error that names file or tensor,
                 ///< before it has a model that is ready
+  kMustSpare,   ///< what no save has written lies where it saves: that stays as it is, and every
+                ///< rank ends with an error that names it; what a save may replace, it replaces
   kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that
                       ///< it failed on; nothing is lost
   kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
@@ -37,15 +39,15 @@ enum class FaultModel {
                    ///< deadline, and where it has failed they name it
 };
 
-/// As a fault's record in the evidence has it: "seen", "go-on", "recover", "refuse", "abort",
-/// "end-the-run", "tell-all", "end-in-time".
+/// As a fault's record in the evidence has it: "seen", "go-on", "recover", "refuse", "spare",
+/// "abort", "end-the-run", "tell-all", "end-in-time".
 const char* NameOf(FaultModel model);
 
 /// Whether ranks may end early under it.
 inline bool MayEnd(FaultModel model) {
-  return model == FaultModel::kMustRefuse || model == FaultModel::kMustAbortCleanly ||
-         model == FaultModel::kMustEndTheRun || model == FaultModel::kMustTellAll ||
-         model == FaultModel::kMustEndInTime;
+  return model == FaultModel::kMustRefuse || model == FaultModel::kMustSpare ||
+         model == FaultModel::kMustAbortCleanly || model == FaultModel::kMustEndTheRun ||
+         model == FaultModel::kMustTellAll || model == FaultModel::kMustEndInTime;
 }
 
 /// All a fault may use on one rank.

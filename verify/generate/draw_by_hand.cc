@@ -141,9 +141,13 @@ void DrawFaults(Case& made, const GenerateOptions& options) {
   // Last of all draws, so that a seed keeps the cases that it had before.
   if (!made.faults.empty()) return;
   if (has_faults && Chance(4)) return AddDamage(made);
-  if (!IsReference(options) || !Chance(8)) return;
-  made.model.format = "dcp";
-  if (has_faults && Chance(50)) AddDamage(made);
+  if (!IsReference(options)) return;
+  if (Chance(8)) {
+    made.model.format = "dcp";
+    if (has_faults && Chance(50)) AddDamage(made);
+  } else if (has_faults && Chance(5)) {
+    AddOccupied(made);
+  }
 }
 
 }  // namespace

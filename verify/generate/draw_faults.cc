@@ -226,4 +226,12 @@ void AddDamage(Case& made) {
   made.faults = {{"file/damage", fmt::format("{}:{}", OneOf(edits), n)}};
 }
 
+void AddOccupied(Case& made) {
+  made.as_stated = true;
+  std::vector<std::string> forms = {"file",      "foreign", "beside-index", "beside-metadata",
+                                    "in-folder", "shards",  "empty"};
+  if (made.steps > 0) forms.emplace_back("root");
+  made.faults = {{"file/occupied", fmt::format("{}:{}", OneOf(forms), Between(0, 99))}};
+}
+
 }  // namespace shardproof::draw

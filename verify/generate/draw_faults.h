@@ -21,4 +21,7 @@ void AddDamageOfSaves(Case& made, int64_t kept);
 /// A damaged source, which must be refused; nothing if it may hold no byte. Likewise.
 void AddDamage(Case& made);
 
+/// What is in the way of a save: what no save has written, or what one may replace. Likewise.
+void AddOccupied(Case& made);
+
 }  // namespace shardproof::draw

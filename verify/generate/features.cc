@@ -193,6 +193,8 @@ void AddJob(std::vector<Feature>& features) {
   add("a damaged source", [](const Case& c) {
     return !c.faults.empty() && c.faults[0].id.starts_with("file/damage") && !IsOfSave(c.faults[0]);
   });
+  add("what is in the way of a save",
+      [](const Case& c) { return !c.faults.empty() && c.faults[0].id == "file/occupied"; });
   add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
   add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });
   add("resumed on another number of ranks", [](const Case& c) {
