@@ -35,6 +35,7 @@ const std::vector<Json>& Values() {
                                            INT64_MAX,
                                            UINT64_MAX,
                                            true,
+                                           false,
                                            "x",
                                            "1",
                                            "",
@@ -57,6 +58,38 @@ void AddFields(const Json& value, const Pointer& at, std::vector<Pointer>& field
     AddFields(member, at / name, fields);
   }
 }
+
+/// What may be wrong with a field by what it is.
+struct Change {
+  const char* in_words;
+  void (*make)(Json& whole, const Pointer& field);
+};
+
+const Change kChanges[] = {
+    {"lacks",
+     [](Json& whole, const Pointer& field) { whole[field.parent_pointer()].erase(field.back()); }},
+    {"has what no config has beside",
+     [](Json& whole, const Pointer& field) { whole[field.parent_pointer()]["no_such_field"] = 1; }},
+    {"has one more for",
+     [](Json& whole, const Pointer& field) {
+       Json& value = whole[field];
+       if (value.is_number_integer()) value = value.get<int64_t>() + 1;
+       if (value.is_array()) value.push_back(value.empty() ? Json("x") : Json(value.back()));
+       if (value.is_string()) value = value.get<std::string>() + "x";
+     }},
+    {"has one less for",
+     [](Json& whole, const Pointer& field) {
+       Json& value = whole[field];
+       if (value.is_number_integer()) value = value.get<int64_t>() - 1;
+       if (value.is_array() && !value.empty()) value.erase(value.size() - 1);
+       if (value.is_string()) value.get_ref<std::string&>().erase(0, 1);
+     }},
+    {"has half of the number for",
+     [](Json& whole, const Pointer& field) {
+       Json& value = whole[field];
+       if (value.is_number()) value = value.get<double>() / 2;
+     }},
+};
 
 /// Ways to damage a text, beside what can be done to each of its fields.
 constexpr uint64_t kOfText = 3;
@@ -83,11 +116,18 @@ Damaged DamagedBy(const std::string& text, uint64_t n) {
   Json whole = Json::parse(text);
   std::vector<Pointer> fields;
   AddFields(whole, Pointer(), fields);
-  const uint64_t ways = fields.size() * Values().size() + kOfText;
+  const uint64_t of_field = Values().size() + std::size(kChanges);
+  const uint64_t ways = fields.size() * of_field + kOfText;
   const uint64_t way = n % ways;
   if (way < kOfText) return DamagedText(text, way, n / ways + 1);
   const Pointer& field = fields[(way - kOfText) % fields.size()];
-  const Json& value = Values()[(way - kOfText) / fields.size()];
+  const uint64_t number = (way - kOfText) / fields.size();
+  if (number >= Values().size()) {
+    const Change& change = kChanges[number - Values().size()];
+    change.make(whole, field);
+    return {whole.dump(), fmt::format("{} {}", change.in_words, field.to_string())};
+  }
+  const Json& value = Values()[number];
   whole[field] = value;
   return {whole.dump(), fmt::format("has {} for {}", value.dump(), field.to_string())};
 }

@@ -1,9 +1,11 @@
-"""What the pipeline makes of a config.json that was drawn is what the oracle makes of it."""
+"""What the pipeline makes of a config.json or an adapter that was drawn is what the oracle makes of
+it; and where the oracle makes nothing of it, neither does the pipeline."""
 
 from command import REPOSITORY, CommandTest
 
 DRAW = REPOSITORY / "fixtures" / "checkpoints" / "draw_configs.py"
 COUNT = 24  # four of each architecture
+DAMAGES = 2
 
 
 class DrawnConfigs(CommandTest):
@@ -11,12 +13,12 @@ class DrawnConfigs(CommandTest):
     timeout_s = 400
 
     def test_models_from_scratch(self):
-        self.assert_exit(self.run_script(DRAW, str(COUNT), "0", self.dir / "configs"), 0)
-        configs = sorted((self.dir / "configs").iterdir())
-        self.assertEqual(len(configs), COUNT)
-        for config in configs:
-            with self.subTest(config.name):
-                done = self.shardproof("verify", "--checkpoint", config, "--from-scratch",
-                                       "--transport", "sim", "--mesh",
-                                       "dp_shard=2,tp=2")  # fmt: skip
-                self.assert_exit(done, 0)
+        drawn = self.dir / "drawn"
+        self.assert_exit(self.run_script(DRAW, str(COUNT), "0", drawn, str(DAMAGES)), 0)
+        cases = list((drawn / "cases").iterdir())
+        adapted = [one for one in cases if '"adapter"' in one.read_text()]
+        self.assertGreater(len(adapted), DAMAGES)
+        done = self.shardproof("verify", "--corpus", drawn / "cases", "--generate", "1",
+                               "--transport", "sim", timeout=300)  # fmt: skip
+        self.assert_exit(done, 0)
+        self.assertIn(f"pass: {len(cases) + 1} of {len(cases) + 1} ", done.out)
