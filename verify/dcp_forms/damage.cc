@@ -382,7 +382,7 @@ Result<Damaged> Damage(const Case& test_case, const std::string& name, uint64_t 
   std::vector<Entry*> with_bytes;
   for (Entry& entry : dcp.entries) {
     const bool has_bytes =
-        entry.dtype != nullptr &&
+        entry.dtype != nullptr && entry.path.empty() &&
         std::find(entry.shape.begin(), entry.shape.end(), 0) == entry.shape.end();
     if (has_bytes) with_bytes.push_back(&entry);
   }

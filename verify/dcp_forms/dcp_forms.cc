@@ -1,6 +1,7 @@
 #include "verify/dcp_forms/dcp_forms.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@ namespace {
 using Kind = Py::Kind;
 
 constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
-constexpr uint64_t kItemsStream = 1, kFilesStream = 2, kMetadataStream = 3;
+constexpr uint64_t kItemsStream = 1, kFilesStream = 2, kMetadataStream = 3, kBesideStream = 4;
 
 struct TorchNames {
   std::string_view dtype;
@@ -152,6 +153,46 @@ Result<Entry> EntryOf(const oracle::PlannedTensor& planned, const std::string& k
   return entry;
 }
 
+/// A tensor beside the model, of a few elements.
+Entry TensorBeside(std::vector<std::string> path, const char* dtype, std::vector<int64_t> shape,
+                   Draws& draws) {
+  Entry entry{.key = fmt::format("{}", fmt::join(path, ".")),
+              .dtype = oracle::FindDtype(dtype),
+              .shape = std::move(shape),
+              .items = {},
+              .path = std::move(path)};
+  const std::string image(static_cast<size_t>(Product(entry.shape) * entry.dtype->bytes), '\x3c');
+  entry.items = Grid(entry.shape, draws);
+  for (Item& chunk : entry.items) FillChunk(entry, image, chunk, draws);
+  return entry;
+}
+
+Entry ValueBeside(std::vector<std::string> path, int64_t number) {
+  Item value;
+  value.content = Py::Integer(number);
+  const std::string key = fmt::format("{}", fmt::join(path, "."));
+  return {.key = key, .items = {std::move(value)}, .path = std::move(path)};
+}
+
+/// What a training job keeps beside its model, and a load of the model alone passes over: where the
+/// model is no part of its own, by what the keys are.
+void AddBeside(const Case& test_case, Dcp& dcp) {
+  Draws draws(dcp.seed ^ kBesideStream);
+  if (test_case.steps > 0 || !draws.Flag()) return;
+  const std::string of = draws.Flag() ? "optim" : "optimizer";
+  const std::string parameter = dcp.is_nested ? "model.a.weight" : "a.weight";
+  const auto add = [&](Entry entry) { dcp.entries.push_back(std::move(entry)); };
+  add(TensorBeside({of, "state", parameter, "exp_avg"}, "F32", {3, 2}, draws));
+  add(TensorBeside({of, "state", parameter, "step"}, "F32", {}, draws));
+  if (draws.Flag()) add(ValueBeside({of, "param_groups", parameter, "lr"}, 1));
+  add(TensorBeside({"rng_0"}, "U8", {16}, draws));
+  if (draws.Flag()) {
+    add(ValueBeside({"step"}, static_cast<int64_t>(draws.Below(9))));
+    add(TensorBeside({"scaler", "scale"}, "F32", {}, draws));
+  }
+  if (dcp.is_nested && draws.Flag()) add(TensorBeside({"ema", "a.weight"}, "BF16", {4}, draws));
+}
+
 /// An object of a class of DCP's, with its fields in any order.
 Py Made(const std::string& module, const std::string& name, std::vector<Py> state, Draws& draws) {
   for (size_t i = state.size() / 2; i > 1; --i) {
@@ -224,6 +265,7 @@ Result<Dcp> TakeApart(const Case& test_case) {
     value.content = Py::Integer(static_cast<int64_t>(draws.Below(70000)));
     dcp.entries.push_back({.key = "epoch", .items = {std::move(value)}});
   }
+  AddBeside(test_case, dcp);
   draws.Shuffle(dcp.entries);
   for (Entry& entry : dcp.entries) {
     for (Item& item : entry.items) {
@@ -277,12 +319,13 @@ Py MetadataOf(const Dcp& dcp) {
                                              : TensorEntry(entry, draws));
     for (size_t i = 0; i < entry.items.size(); ++i) AddPlace(entry, i, places, draws);
     constexpr std::string_view kModel = "model.";
-    const bool is_below = dcp.is_nested && entry.dtype != nullptr;
+    const bool is_below = dcp.is_nested && entry.path.empty() && entry.dtype != nullptr;
+    std::vector<Py> path;
+    if (is_below) path = {Py::Text("model"), Py::Text(entry.key.substr(kModel.size()))};
+    for (const std::string& part : entry.path) path.push_back(Py::Text(part));
+    if (path.empty()) path = {Py::Text(entry.key)};
     paths.push_back(Py::Text(entry.key));
-    paths.push_back(
-        Py::Of(Kind::kTuple,
-               is_below ? std::vector{Py::Text("model"), Py::Text(entry.key.substr(kModel.size()))}
-                        : std::vector{Py::Text(entry.key)}));
+    paths.push_back(Py::Of(Kind::kTuple, std::move(path)));
   }
   std::vector<Py> state = {Py::Text("state_dict_metadata"), Py::Of(Kind::kDict, std::move(entries)),
                            Py::Text("storage_data"), Py::Of(Kind::kDict, std::move(places))};

@@ -34,6 +34,7 @@ struct Entry {
   const oracle::DtypeInfo* dtype = nullptr;  ///< null: a value, of one item
   std::vector<int64_t> shape;
   std::vector<Item> items;
+  std::vector<std::string> path = {};  ///< of what is beside the model; empty: it is of the model
 };
 
 /// A checkpoint, taken apart.
