@@ -177,6 +177,9 @@ Entry ValueBeside(std::vector<std::string> path, int64_t number) {
 /// What a training job keeps beside its model, and a load of the model alone passes over: where the
 /// model is no part of its own, by what the keys are.
 void AddBeside(const Case& test_case, Dcp& dcp) {
+  // Averages are known by the model beside them: of a source without tensors, nobody can say.
+  const bool has_model = std::any_of(dcp.entries.begin(), dcp.entries.end(),
+                                     [](const Entry& entry) { return entry.dtype != nullptr; });
   Draws draws(dcp.seed ^ kBesideStream);
   if (test_case.steps > 0 || !draws.Flag()) return;
   const std::string of = draws.Flag() ? "optim" : "optimizer";
@@ -190,7 +193,9 @@ void AddBeside(const Case& test_case, Dcp& dcp) {
     add(ValueBeside({"step"}, static_cast<int64_t>(draws.Below(9))));
     add(TensorBeside({"scaler", "scale"}, "F32", {}, draws));
   }
-  if (dcp.is_nested && draws.Flag()) add(TensorBeside({"ema", "a.weight"}, "BF16", {4}, draws));
+  if (dcp.is_nested && has_model && draws.Flag()) {
+    add(TensorBeside({"ema", "a.weight"}, "BF16", {4}, draws));
+  }
 }
 
 /// An object of a class of DCP's, with its fields in any order.
