@@ -50,6 +50,12 @@ class CollectiveRecorder(TorchDispatchMode):
 
         torch._C.Future.then = then
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Whether torch.compile compiles as it would without this mode, and not at all otherwise.
+        What is compiled calls its collectives as operators, too."""
+        return True
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         is_one = func.namespace in _NAMESPACES and func._opname not in _OTHERS

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 from shardproof._rank._collectives import CollectiveRecorder
 
@@ -59,3 +60,19 @@ def test_what_a_future_calls_is_left_out_on_any_thread(recorder, happened, monke
     assert result == "called"
     dist.all_reduce(torch.ones(4))
     assert [one["count"] for one in happened if isinstance(one, dict)] == [3, 4]
+
+
+def test_what_is_compiled_stays_compiled(happened):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def summed(x):
+        return funcol.all_reduce(x + 1, "sum", dist.group.WORLD)
+
+    assert summed(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert len(graphs) == 1
+    assert [one["op"] for one in happened if isinstance(one, dict)] == ["all_reduce"]

@@ -16,12 +16,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._digests import _digest
 from .._holdings import _layout, _optimizer, _stretch
-from .._holdings._names import TRANSPARENT, canonical_name, without_wrappers
+from .._holdings._names import TRANSPARENT, without_wrappers
 from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
 from . import _clips, _modes, _one_step, _passes, _scalers, _talks, _values
+from ._forward_dtypes import ForwardDtypes
 from ._own_hooks import OwnHooks
 from ._step_events import (
     END,
@@ -60,6 +61,7 @@ class StepValues:
         self._trained = None  # to the model of the last loss
         self._with_gradients = None  # to the model, if it has some since the last backward
         self._targets = Targets()
+        self._forward_dtypes = ForwardDtypes()
         self._batch = None  # of the loss that is being computed
         self._losses = []  # graph nodes of those since the last observation
         self._serials = weakref.WeakKeyDictionary()  # of optimizers, counted from 1
@@ -79,6 +81,7 @@ class StepValues:
         for scaler in (torch.amp.GradScaler, ShardedGradScaler):  # which scales in a way of its own
             _hooks.listen(scaler, "scale", after=self._scaled)
         self._targets.listen()
+        self._forward_dtypes.listen()
         clip = torch.nn.utils.clip_grad
         original = clip.clip_grad_norm_
 
@@ -118,20 +121,15 @@ class StepValues:
         batch = Batch(
             fields, step, torch.default_generator.get_state(), model.training, _autocast()
         )
-        batch.modes, seen = _modes.unlike_the_model(model), {}
+        batch.modes = _modes.unlike_the_model(model)
         self._targets.begin()
-
-        def ran(module, arguments, result):  # what it returns would be the module's result
-            seen.setdefault(id(module), _dtypes_in(module))
-
-        forward = torch.nn.modules.module.register_module_forward_hook(ran)
+        self._forward_dtypes.begin()
         self._batch = batch
         try:
             loss = case.plain_loss(model, step)
         finally:
             self._batch = None
-            forward.remove()
-        batch.dtypes = _named(model, seen)
+            batch.dtypes = self._forward_dtypes.end(model)
         batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
         batch.terms, batch.summed = self._targets.counts(batch.loss)
         if loss.requires_grad:
@@ -345,21 +343,6 @@ def _summary(grad) -> str:
 
 def _autocast():
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-
-def _dtypes_in(module) -> dict:
-    """Of its own tensors by name; FSDP1 has views of a flat parameter as plain attributes."""
-    plain = [each for each in vars(module).items() if isinstance(each[1], torch.Tensor)]
-    tensors = [*module._parameters.items(), *module._buffers.items(), *plain]
-    return {name: tensor.dtype for name, tensor in tensors if tensor is not None}
-
-
-def _named(model, seen) -> dict:
-    return {
-        canonical_name(model, prefix, name): dtype
-        for prefix, module in model.named_modules(remove_duplicate=False)
-        for name, dtype in seen.get(id(module), {}).items()
-    }
 
 
 def _options(group) -> dict:
