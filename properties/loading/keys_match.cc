@@ -213,6 +213,12 @@ std::string PrefixHint(const Keys& keys) {
   return "";
 }
 
+/// How a subject says that no checkpoint need have a tensor, such as a new head.
+const char* NewTensorsHint(const Evidence& evidence) {
+  if (IsReference(evidence)) return "";
+  return "; a subject names tensors that it adds by `also=` at each stage";
+}
+
 void CheckInput(const Evidence& evidence, const PhaseEvidence& phase, const Keys& keys,
                 Judgement& judgement) {
   const OracleRecord& oracle = evidence.oracle;
@@ -240,8 +246,9 @@ void CheckInput(const Evidence& evidence, const PhaseEvidence& phase, const Keys
         phase, "missing", missing[0],
         fmt::format(
             "the checkpoint lacks {} of the {} keys that the model needs, and the case does "
-            "not allow that: {}{}",
-            missing.size(), needed, ListSome(missing), PrefixHint(keys))));
+            "not allow that: {}{}{}",
+            missing.size(), needed, ListSome(missing), PrefixHint(keys),
+            NewTensorsHint(evidence))));
   }
   if (!unexpected.empty()) {
     judgement.Found(InputFinding(

@@ -8,9 +8,17 @@
 namespace shardproof::training::steps_as_twin {
 namespace {
 
+/// After the first gradient that differs for no known cause: it may be meant.
+constexpr const char* kMayBeMeant =
+    " (no cause is known; a job that changes gradients by itself, such as by noise, declares "
+    "\"gradients\" in CANNOT)";
+
 void Report(const PhaseEvidence& phase, const TwinStep& step, const TwinStepDeviation& one,
             bool is_first, Judgement& judgement) {
-  const std::string what = one.cause.empty() ? one.what : one.what + ": " + one.cause;
+  std::string what = one.cause.empty() ? one.what : one.what + ": " + one.cause;
+  if (one.cause.empty() && one.kind == "gradient" && judgement.findings().empty()) {
+    what += kMayBeMeant;
+  }
   Finding finding = FindingAt(phase, step.stage, one.tensor, one.kind, Sorted(one.ranks), what,
                               {.against = {Against::What::kTwin}});
   finding.index = one.index;
